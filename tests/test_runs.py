@@ -1,0 +1,626 @@
+"""Run folders: whole after a kill at any moment, a full disk or a damaged file; exact after a round trip."""
+
+import json
+import os
+import random
+import signal
+import struct
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import equinox as eqx
+import faiss
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.record_writer import masked_crc32c
+
+from element_rl import runs
+from element_rl.runs import RunError, RunFolder
+
+CONFIG = {"env": "Ant-v5", "reward": "element", "beta": 0.5, "steps": 1000, "seeds": 2}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path / "run", CONFIG)
+
+
+def save(run: RunFolder, step: int, size: int = 1000, **options) -> Path:
+    """A checkpoint whose every number is its step."""
+    policy = {"actor/weight": np.full((2, 3), step, np.float32)}
+    visits = np.full((2, 100, 100), step, np.int32)
+    resume = {"replay/observations": np.full(size, step, np.float32)}
+    return run.save_checkpoint(step, policy, visits, resume, {"step": step}, **options)
+
+
+def check(run: RunFolder, step: int) -> None:
+    """Everything `save` wrote is there and verified."""
+    arrays, metadata, folder = run.load_resume()
+    assert (arrays["replay/observations"] == step).all()
+    assert metadata == {"step": step}
+    assert folder == run.path / "checkpoints" / f"step_{step:09d}" / "resume"
+    for earlier in run.checkpoint_steps():
+        assert (run.load_policy(earlier)["actor/weight"] == earlier).all()
+        assert (run.load_visits(earlier) == earlier).all()
+        assert run.load_metadata(earlier) == {"step": earlier}
+
+
+# Creating and opening
+
+
+def test_create_then_open_gives_the_same_config(tmp_path: Path) -> None:
+    config = CONFIG | {"out": tmp_path, "bounds": ((-1.0, 1.0), (0, 2)), "clip": np.inf, "width": np.int64(3)}
+    created = RunFolder.create(tmp_path / "a" / "run", config)
+    opened = RunFolder.open(tmp_path / "a" / "run")
+    assert created.config == opened.config
+    assert opened.config["bounds"] == [[-1.0, 1.0], [0, 2]]
+    assert opened.config["clip"] is None
+    assert opened.config["width"] == 3
+    assert runs.config_difference(opened.config, config) is None
+
+
+def test_create_refuses_a_folder_that_holds_a_run(run: RunFolder) -> None:
+    with pytest.raises(RunError, match=r"already holds a run .*--resume .*another --out"):
+        RunFolder.create(run.path, CONFIG)
+
+
+def test_create_accepts_an_empty_folder_and_refuses_a_file(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    RunFolder.create(tmp_path / "empty", CONFIG)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match=r"cannot be made \(File exists\)"):
+        RunFolder.create(tmp_path / "file", CONFIG)
+
+
+def test_open_says_what_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"There is no run folder .*nowhere"):
+        RunFolder.open(tmp_path / "nowhere")
+    with pytest.raises(RunError, match=r"is not a run \(it has no config\.json\)"):
+        RunFolder.open(tmp_path)
+    (tmp_path / "config.json").write_text('{"env": ')
+    with pytest.raises(RunError, match=r"config\.json cannot be read .*restore it"):
+        RunFolder.open(tmp_path)
+    (tmp_path / "config.json").write_text("3")
+    with pytest.raises(RunError, match=r"config\.json is damaged"):
+        RunFolder.open(tmp_path)
+
+
+# Metrics
+
+
+def row(step: int, seed: int, **values) -> dict:
+    return {"step": step, "seed": seed, **values}
+
+
+def test_metrics_round_trip(run: RunFolder) -> None:
+    run.append_metrics([row(100, 0, coverage=7, critic_loss=np.float32(0.1)), row(100, 1, coverage=None)])
+    run.append_metrics([row(200, 0, coverage=jnp.int32(9), critic_loss=float("nan")), row(200, 1, q_mean=1e-30)])
+    text = run.metrics_path.read_text().splitlines()
+    assert text[0] == ",".join(runs.METRIC_COLUMNS)
+    assert text[1] == "100,0,,,,,7,,,,,0.1,,,,,,"
+    metrics = RunFolder.open(run.path).read_metrics()
+    assert tuple(metrics) == runs.METRIC_COLUMNS
+    np.testing.assert_array_equal(metrics["step"], [100, 100, 200, 200])
+    np.testing.assert_array_equal(metrics["seed"], [0, 1, 0, 1])
+    np.testing.assert_array_equal(metrics["coverage"], [7, np.nan, 9, np.nan])
+    assert np.float32(metrics["critic_loss"][0]) == np.float32(0.1)
+    assert metrics["q_mean"][3] == 1e-30
+    assert metrics["step"].dtype == np.int64
+
+
+def test_metrics_have_the_columns_they_were_created_with(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path / "run", CONFIG, metric_columns=(*runs.METRIC_COLUMNS, "predictor_loss"))
+    run.append_metrics([row(1, 0, predictor_loss=2.0)])
+    reopened = RunFolder.open(run.path)
+    reopened.append_metrics([row(2, 0, predictor_loss=1.0)])
+    np.testing.assert_array_equal(reopened.read_metrics()["predictor_loss"], [2, 1])
+    with pytest.raises(ValueError, match=r"no column novelty: name it in metric_columns"):
+        run.append_metrics([row(3, 0, novelty=1.0)])
+    with pytest.raises(ValueError, match=r"needs step and seed, and has only coverage"):
+        run.append_metrics([{"coverage": 3}])
+
+
+def test_no_metrics_yet(run: RunFolder) -> None:
+    assert run.read_metrics() == {}
+    run.truncate_metrics(0)
+    assert not run.metrics_path.exists()
+
+
+def test_truncate_drops_later_rows_and_a_line_cut_short(run: RunFolder) -> None:
+    for step in (100, 200, 300):
+        run.append_metrics([row(step, 0, coverage=step), row(step, 1, coverage=step)])
+    with run.metrics_path.open("a") as file:
+        file.write("400,0,12")
+    np.testing.assert_array_equal(run.read_metrics()["step"], [100, 100, 200, 200, 300, 300])
+    run.truncate_metrics(200)
+    run.append_metrics([row(300, 0, coverage=5), row(300, 1)])
+    np.testing.assert_array_equal(run.read_metrics()["coverage"], [100, 100, 200, 200, 5, np.nan])
+    run.metrics_path.write_text("step,se")  # killed while writing the very first line
+    run.truncate_metrics(0)
+    run.append_metrics([row(1, 0)])
+    np.testing.assert_array_equal(run.read_metrics()["step"], [1])
+
+
+def test_damaged_metrics_are_named(run: RunFolder) -> None:
+    run.append_metrics([row(1, 0), row(2, 0)])
+    good = run.metrics_path.read_text()
+    run.metrics_path.write_text(good + "3,0\n")
+    with pytest.raises(RunError, match=r"metrics\.csv is damaged in line 4 \(2 fields, 18 columns\)"):
+        run.read_metrics()
+    run.metrics_path.write_text(good.replace("2,0,", "2,0,many"))
+    with pytest.raises(RunError, match=r"something else than numbers in column episodes"):
+        run.read_metrics()
+
+
+def events(path: Path) -> list[Event]:
+    """Events of a file, checksums verified as TensorBoard does."""
+    data, found = path.read_bytes(), []
+    while data:
+        length = struct.unpack("<Q", data[:8])[0]
+        message = data[12 : 12 + length]
+        assert struct.unpack("<I", data[8:12])[0] == masked_crc32c(data[:8])
+        assert struct.unpack("<I", data[12 + length : 16 + length])[0] == masked_crc32c(message)
+        found.append(Event.FromString(message))
+        data = data[16 + length :]
+    return found
+
+
+def test_tensorboard_events(run: RunFolder) -> None:
+    run.append_metrics([row(100, 0, coverage=7, q_mean=None), row(100, 3, coverage=8)])
+    run.append_metrics([row(200, 0, coverage=9)])
+    resumed = RunFolder.open(run.path)
+    resumed.truncate_metrics(100)
+    resumed.append_metrics([row(200, 0, coverage=10)])
+    first, second = sorted(run.path.glob("events.out.tfevents.*"))
+    version, *logged = events(first)
+    assert version.file_version == "brain.Event:2"
+    assert all(event.wall_time > 0 for event in logged)
+    scalars = [(event.step, value.tag, value.simple_value) for event in logged for value in event.summary.value]
+    assert scalars == [(100, "seed_0/coverage", 7), (100, "seed_3/coverage", 8), (200, "seed_0/coverage", 9)]
+    version, start, again = events(second)
+    assert start.session_log.status == start.session_log.START
+    assert start.step == 101  # TensorBoard hides what the first file has from this step on
+    assert (again.step, again.summary.value[0].simple_value) == (200, 10)
+
+
+def test_summary(run: RunFolder) -> None:
+    assert run.read_summary() == {}
+    run.write_summary({"coverage": np.array([1.0, np.nan]), "path": run.path, "steps": np.int32(4)})
+    assert run.read_summary() == {"coverage": [1.0, None], "path": str(run.path), "steps": 4}
+
+
+# Checkpoints
+
+
+def test_checkpoints_keep_policies_and_the_newest_resume(run: RunFolder) -> None:
+    assert run.latest_checkpoint() is None
+    with pytest.raises(RunError, match=r"has no complete checkpoint yet"):
+        run.load_policy()
+    for step in (500_000, 1_000_000, 2_000_000_000):
+        save(run, step)
+        check(RunFolder.open(run.path), step)
+    assert run.checkpoint_steps() == [500_000, 1_000_000, 2_000_000_000]
+    assert [path.parent.name for path in run.checkpoints_path.glob("*/resume")] == ["step_2000000000"]
+    with pytest.raises(RunError, match=r"holds a policy only: a run resumes from its newest checkpoint, step 2000000"):
+        run.load_resume(500_000)
+    with pytest.raises(RunError, match=r"no checkpoint of step 7: it has steps 500000, 1000000, 2000000000\."):
+        run.load_policy(7)
+
+
+def test_files_of_the_caller_travel_with_the_checkpoint(run: RunFolder) -> None:
+    index = faiss.IndexHNSWFlat(4, 8)
+    index.add(np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32))
+
+    def write_extra(folder: Path) -> None:
+        (folder / "memory").mkdir()
+        faiss.write_index(index, str(folder / "memory" / "seed_0.faiss"))
+
+    save(run, 10, write_extra=write_extra)
+    file = run.load_resume()[2] / "memory" / "seed_0.faiss"
+    assert faiss.read_index(str(file)).ntotal == 50
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(RunError, match=r"seed_0\.faiss is damaged"):
+        run.load_resume()
+
+
+def test_an_environment_without_coverage(run: RunFolder) -> None:
+    run.save_checkpoint(1, {"a": np.zeros(2)}, None, {}, {})
+    assert run.load_resume()[0] == {}
+    with pytest.raises(RunError, match=r"counts no coverage"):
+        run.load_visits()
+
+
+def test_a_saved_step_is_left_as_it_is(run: RunFolder) -> None:
+    save(run, 5)
+    before = {path: path.stat().st_mtime_ns for path in run.path.rglob("*")}
+    save(run, 5)
+    assert before == {path: path.stat().st_mtime_ns for path in run.path.rglob("*")}
+
+
+def test_leftovers_of_a_kill_are_ignored_and_removed(run: RunFolder) -> None:
+    save(run, 5)
+    leftover = run.checkpoints_path / ".step_000000009.tmp-1" / "resume"
+    leftover.mkdir(parents=True)
+    (leftover / "arrays.safetensors").write_bytes(b"half")
+    (run.checkpoints_path / "step_000000010").mkdir()  # no manifest: not ours, not complete
+    check(run, 5)
+    save(run, 10)
+    check(run, 10)
+    assert sorted(path.name for path in run.checkpoints_path.iterdir()) == ["step_000000005", "step_000000010"]
+
+
+@pytest.mark.parametrize("name", ["policy.safetensors", "visits.safetensors", "manifest.json"])
+@pytest.mark.parametrize("part", ["", "resume"])
+@pytest.mark.parametrize("damage", ["truncated", "altered", "removed"])
+def test_damage_is_found_and_the_file_named(run: RunFolder, name: str, part: str, damage: str) -> None:
+    save(run, 1)
+    save(run, 2)
+    name = name if not part else {"manifest.json": name}.get(name, "arrays.safetensors")
+    file = run.checkpoints_path / "step_000000002" / part / name
+    content = bytearray(file.read_bytes())
+    if damage == "truncated":
+        file.write_bytes(content[: len(content) // 2])
+    elif damage == "altered":
+        content[-5] ^= 1  # for a manifest: a digit of its checksum
+        file.write_bytes(content)
+    else:
+        file.unlink()
+    if (name, part, damage) == ("manifest.json", "", "removed"):  # then it never was a checkpoint
+        assert run.latest_checkpoint() == 1
+        return
+    load = run.load_resume if part else run.load_visits if name == "visits.safetensors" else run.load_policy
+    with pytest.raises(RunError, match=rf"{file}.*restore it from a copy.*policies of steps 1\)") as caught:
+        load()
+    assert str(caught.value).count("\n") == 0
+    assert (run.load_policy(1)["actor/weight"] == 1).all()
+
+
+def test_files_can_be_read_by_others(run: RunFolder) -> None:
+    old = os.umask(0o022)
+    try:
+        folder = save(run, 1)
+    finally:
+        os.umask(old)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in folder.rglob("*") if path.is_file()}
+    assert set(modes.values()) == {0o644}, modes
+
+
+# Kills
+
+SAVING = textwrap.dedent(
+    """
+    import sys
+    from pathlib import Path
+    import numpy as np
+    from element_rl.runs import RunFolder
+
+    run = RunFolder.open(sys.argv[1])
+    step = run.latest_checkpoint() or 0
+    if step:
+        assert (run.load_resume()[0]["replay/observations"] == step).all()
+    run.truncate_metrics(step)
+    print("ready", flush=True)
+    while True:
+        step += 1
+        run.append_metrics([{"step": step, "seed": seed, "coverage": step} for seed in range(2)])
+        run.save_checkpoint(
+            step,
+            {"actor/weight": np.full((2, 3), step, np.float32)},
+            np.full((2, 100, 100), step, np.int32),
+            {"replay/observations": np.full(500_000, step, np.float32)},
+            {"step": step},
+            lambda folder: (folder / "memory.faiss").write_bytes(bytes([step % 256]) * 500_000),
+        )
+    """
+)
+
+
+def test_killed_at_random_moments(run: RunFolder) -> None:
+    moment = random.Random(0)
+    steps = [0]
+    for _ in range(12):
+        command = [sys.executable, "-c", SAVING, str(run.path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            time.sleep(moment.uniform(0.01, 0.3))
+            process.send_signal(signal.SIGKILL)
+        assert process.returncode == -signal.SIGKILL
+        survivor = RunFolder.open(run.path)
+        latest = survivor.latest_checkpoint()
+        if latest is not None:
+            check(survivor, latest)
+            logged = survivor.read_metrics()["step"]
+            np.testing.assert_array_equal(logged[: 2 * latest], np.repeat(np.arange(1, latest + 1), 2))
+        steps.append(latest or 0)
+    assert steps == sorted(steps)
+    assert steps[-1] > 12
+
+
+EVERY_MOMENT = textwrap.dedent(
+    """
+    import os, shutil, sys
+    from pathlib import Path
+    sys.path.insert(0, sys.argv[2])
+    from element_rl.runs import RunFolder
+    from test_runs import check, row, save
+
+    original, survivors = Path(sys.argv[1]), []
+    for moment in range(1, 1000):
+        folder = original.with_name(f"copy_{moment}")
+        shutil.copytree(original, folder)
+        if (child := os.fork()) == 0:
+            happened = 0
+            def die_at_the_moment(event, arguments):
+                global happened
+                happened += event in ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.chmod")
+                if happened == moment:
+                    os._exit(9)
+            run = RunFolder.open(folder)
+            sys.addaudithook(die_at_the_moment)
+            run.append_metrics([row(2, 0, coverage=2)])
+            save(run, 2)
+            os._exit(0)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        run = RunFolder.open(folder)
+        check(run, run.latest_checkpoint())
+        survivors.append(run.latest_checkpoint())
+        run.truncate_metrics(run.latest_checkpoint())
+        save(run, 3)
+        check(run, 3)
+        assert not list(run.checkpoints_path.glob(".*")), list(run.checkpoints_path.iterdir())
+        assert len(list(run.checkpoints_path.glob("*/resume"))) == 1
+        if status == 0:
+            break
+    print(*survivors)
+    """
+)
+
+
+def test_killed_before_every_file_operation_of_a_checkpoint(run: RunFolder) -> None:
+    """The process ends, for real, at the first file operation, then at the second, and so on to the last."""
+    run.append_metrics([row(1, 0, coverage=1)])
+    save(run, 1)
+    command = [sys.executable, "-c", EVERY_MOMENT, str(run.path), str(Path(__file__).parent)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    survivors = [int(step) for step in result.stdout.split()]
+    assert len(survivors) > 30
+    assert survivors == sorted(survivors)  # the old checkpoint until the new one is complete, never neither
+    assert set(survivors) == {1, 2}
+
+
+# A full disk
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path):
+    """A file system of one megabyte."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(folder)]
+    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("mounting a small file system needs root")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_full_disk_leaves_the_previous_state(small_disk: Path) -> None:
+    run = RunFolder.create(small_disk / "run", CONFIG)
+    run.append_metrics([row(1, 0, coverage=1)])
+    save(run, 1)
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+
+    with pytest.raises(
+        RunError, match=r"step_000000002/resume/arrays\.safetensors could not .*No space left"
+    ) as caught:
+        save(run, 2, size=10**6)
+    assert "4,080,024 bytes are needed" in str(caught.value)
+    with pytest.raises(RunError, match=r"step_000000002 could not be written \(No space left on device"):
+        save(run, 2, write_extra=write_large_index)
+    with pytest.raises(RunError, match=r"more\.safetensors could not be written \(No space left .* 8,000,000 bytes"):
+        runs.write_arrays(run.path / "more.safetensors", {"a": np.zeros(10**6)}, {})
+    with pytest.raises(RunError, match=r"summary\.json could not be written \(No space left"):
+        run.write_summary({"text": "x" * 2_000_000})
+    assert before == {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    check(run, 1)
+
+
+def write_large_index(folder: Path) -> None:
+    index = faiss.IndexFlatL2(8)
+    index.add(np.zeros((50_000, 8), np.float32))
+    faiss.write_index(index, str(folder / "memory.faiss"))
+
+
+def test_full_disk_never_cuts_a_row_short(small_disk: Path) -> None:
+    run = RunFolder.create(small_disk / "run", CONFIG)
+    rows = [row(step, 0, coverage=step) for step in range(100)]
+    (small_disk / "filler").write_bytes(bytes(900_000))
+
+    def fill_the_disk() -> None:
+        for _ in range(1000):
+            run.append_metrics(rows)
+
+    with pytest.raises(RunError, match=r"(metrics\.csv|tfevents\.\d+) could not be written \(No space left"):
+        fill_the_disk()
+    assert len(run.read_metrics()["step"]) % 100 == 0
+    assert run.metrics_path.read_text().endswith("\n")
+    for file in run.path.glob("events.*"):
+        assert (len(events(file)) - 1) % 100 == 0
+
+
+def test_a_limit_on_file_size_is_reported_too(run: RunFolder) -> None:
+    script = textwrap.dedent(
+        """
+        import resource, sys
+        import numpy as np
+        from element_rl import runs
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        try:
+            runs.RunFolder.open(sys.argv[1]).save_checkpoint(2, {}, None, {"a": np.zeros(10**6)}, {})
+        except runs.RunError as error:
+            print(error)
+        """
+    )
+    save(run, 1)
+    result = subprocess.run([sys.executable, "-c", script, str(run.path)], capture_output=True, text=True, check=True)
+    assert "arrays.safetensors could not be written (File too large; 8,000,000 bytes are needed" in result.stdout
+    check(run, 1)
+    assert [path.name for path in run.checkpoints_path.iterdir()] == ["step_000000001"]
+
+
+def test_other_failures_leave_nothing_behind(run: RunFolder) -> None:
+    def fail(folder: Path) -> None:
+        (folder / "half").write_text("")
+        raise KeyboardInterrupt
+
+    save(run, 1)
+    with pytest.raises(KeyboardInterrupt):
+        save(run, 2, write_extra=fail)
+    assert [path.name for path in run.checkpoints_path.iterdir()] == ["step_000000001"]
+    check(run, 1)
+    with pytest.raises(RunError, match=r"nowhere/x\.json could not be written \(Not a directory\)"):
+        runs.write_json(run.path / "config.json" / "nowhere" / "x.json", {})
+
+
+# Arrays and trees
+
+
+def test_arrays_round_trip(tmp_path: Path) -> None:
+    arrays = {
+        "scalar": np.float32(3) * np.ones((), np.float32),
+        "flags": np.array([True, False]),
+        "empty": np.zeros((0, 3), np.int64),
+        "transposed": np.arange(6.0).reshape(2, 3).T,
+        "strided": np.arange(10, dtype=np.uint8)[::3],
+        "big_endian": np.arange(3, dtype=">i4"),
+        "not_a_number": np.array([np.nan, np.inf, -0.0]),
+    }
+    arrays["scalar"] = np.asarray(arrays["scalar"])
+    runs.write_arrays(tmp_path / "deep" / "a.safetensors", arrays, {"source": "test"})
+    read, metadata = runs.read_arrays(tmp_path / "deep" / "a.safetensors")
+    assert metadata == {"source": "test"}
+    assert set(read) == set(arrays)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(read[name], array, strict=name != "big_endian")
+    assert np.signbit(read["not_a_number"][2])
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["a.safetensors"]
+
+
+def test_arrays_that_cannot_be_stored_or_read(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"array words has dtype <U1: only numbers"):
+        runs.write_arrays(tmp_path / "a.safetensors", {"words": np.array(["a"])}, {})
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(RunError, match=r"a\.safetensors cannot be read"):
+        runs.read_arrays(tmp_path / "a.safetensors")
+    (tmp_path / "a.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(RunError, match=r"a\.safetensors cannot be read"):
+        runs.read_arrays(tmp_path / "a.safetensors")
+
+
+class State(NamedTuple):
+    network: eqx.nn.MLP
+    optimiser: optax.OptState
+    key: jax.Array
+    step: int
+    done: np.ndarray
+    rate: float
+    training: bool
+
+
+def make_state(seed: int) -> State:
+    keys = jax.random.split(jax.random.key(seed), 3)
+    networks = eqx.filter_vmap(lambda key: eqx.nn.MLP(3, 2, 4, 1, key=key))(keys)
+    optimiser = optax.adam(1e-3).init(eqx.filter(networks, eqx.is_array))
+    return State(networks, optimiser, keys, seed, np.array([seed % 2 == 0]), seed / 3, seed > 3)
+
+
+def test_trees_round_trip_bit_for_bit(tmp_path: Path) -> None:
+    state, template = make_state(7), make_state(0)
+    arrays = runs.tree_to_arrays(state, "agent")
+    assert arrays["agent/network/layers/0/weight"].shape == (3, 4, 3)
+    assert arrays["agent/step"].shape == ()
+    runs.write_arrays(tmp_path / "a.safetensors", arrays | {"other": np.zeros(1)}, {})
+    restored = runs.arrays_to_tree(template, runs.read_arrays(tmp_path / "a.safetensors")[0], "agent")
+    assert jax.tree.structure(restored) == jax.tree.structure(state)
+    assert (restored.step, restored.rate, restored.training) == (7, 7 / 3, True)
+    assert isinstance(restored.done, np.ndarray)
+    assert jax.random.key_impl(restored.key) == jax.random.key_impl(state.key)
+    for name, array in runs.tree_to_arrays(restored, "agent").items():
+        assert (array.shape, array.dtype) == (arrays[name].shape, arrays[name].dtype)
+        assert array.tobytes() == arrays[name].tobytes()
+
+
+def test_a_tree_of_one_leaf() -> None:
+    assert list(runs.tree_to_arrays(jnp.ones(2))) == ["leaf"]
+    arrays = runs.tree_to_arrays(jnp.ones(2), "visits")
+    assert list(arrays) == ["visits"]
+    np.testing.assert_array_equal(runs.arrays_to_tree(jnp.zeros(2), arrays, "visits"), [1, 1])
+
+
+def test_restored_trees_can_be_donated() -> None:
+    arrays = {"leaf": np.zeros(1024, np.float32)}
+    restored = runs.arrays_to_tree(jnp.ones(1024), arrays)
+    jax.jit(lambda x: x + 1, donate_argnums=0)(restored).block_until_ready()
+    assert (arrays["leaf"] == 0).all()
+
+
+def test_trees_that_do_not_fit_are_named() -> None:
+    arrays = runs.tree_to_arrays({"a": jnp.ones((2, 3)), "b": jnp.ones(4)}, "net")
+    with pytest.raises(RunError, match=r"array net/a is float32\[2, 3\] where float32\[2, 5\] is needed"):
+        runs.arrays_to_tree({"a": jnp.ones((2, 5)), "b": jnp.ones(4)}, arrays, "net")
+    with pytest.raises(RunError, match=r"array net/b is float32\[4\] where int32\[4\] is needed"):
+        runs.arrays_to_tree({"a": jnp.ones((2, 3)), "b": jnp.ones(4, jnp.int32)}, arrays, "net")
+    with pytest.raises(RunError, match=r"lack net/c:"):
+        runs.arrays_to_tree({"a": jnp.ones((2, 3)), "b": jnp.ones(4), "c": jnp.ones(1)}, arrays, "net")
+    with pytest.raises(RunError, match=r"have net/b too many"):
+        runs.arrays_to_tree({"a": jnp.ones((2, 3))}, arrays, "net")
+    with pytest.raises(ValueError, match=r"both called 'a/b'"):
+        runs.tree_to_arrays({"a": {"b": jnp.ones(1)}, "a/b": jnp.ones(1)})
+
+
+# Where a run comes from
+
+
+def test_config_difference_names_fields_and_both_values() -> None:
+    assert runs.config_difference(CONFIG, CONFIG | {"steps": 5, "out": "x", "resume": "y"}) is None
+    new = CONFIG | {"beta": 0.7, "sac": {"width": 256}}
+    assert runs.config_difference(CONFIG | {"sac": {"width": 64}}, new) == (
+        "The run was started with other settings (beta was 0.5 and is 0.7, sac.width was 64 and is 256): "
+        "resume it with its own, or choose another --out."
+    )
+    assert "sac.width was absent and is 256" in (runs.config_difference(CONFIG, new) or "")
+    assert runs.config_difference(CONFIG, new, may_differ=("beta", "sac")) is None
+
+
+def test_versions_commit_and_hardware() -> None:
+    versions = runs.versions()
+    assert versions["jax"] == jax.__version__
+    assert versions["numpy"] == np.__version__
+    assert versions["faiss"] == faiss.__version__
+    assert all(versions.values())
+    commit = runs.commit()
+    assert commit is None or len(commit.removesuffix("-dirty")) == 40
+    hardware = runs.hardware()
+    assert hardware["cpu_count"] >= 1
+    assert hardware["cpu_model"]
+    assert hardware["devices"] == [device.device_kind for device in jax.devices()]
+    json.dumps([versions, commit, hardware])
+
+
+def test_commit_is_none_without_git(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert runs.commit() is None
+
+
+def test_reading_a_run_loads_no_jax() -> None:
+    script = "import sys, element_rl.runs; assert 'jax' not in sys.modules and 'tensorboardX' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True)
