@@ -1,0 +1,57 @@
+"""Policies and environments for the collector's tests, in a module that worker processes can import."""
+
+import sys
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+
+def linear_policy(parameters: Any, observation: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    return np.tanh(observation @ parameters["weight"] + parameters["bias"] + 0.3 * noise)
+
+
+def policy_without_jax(parameters: Any, observation: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    assert "jax" not in sys.modules
+    return linear_policy(parameters, observation, noise)
+
+
+def diverged_policy(parameters: Any, observation: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    return noise * np.float32(np.nan)
+
+
+class Counter(gymnasium.Env):
+    """Observes (steps taken in this episode, the action it got); goes wrong on demand at step ``at``."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    action_space = gymnasium.spaces.Box(np.array([0.5], np.float32), np.array([2.0], np.float32))
+
+    def __init__(self, wrong: str = "nothing", at: int = 3) -> None:
+        self.wrong, self.at = wrong, at
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(2), {}
+
+    def step(self, action: np.ndarray) -> Any:
+        if not self.action_space.contains(action):
+            raise RuntimeError(f"action {action!r} is outside {self.action_space}")
+        self.steps += 1
+        observation, reward, terminated = np.array([self.steps, action[0]]), float(self.steps), False
+        if self.steps == self.at:
+            match self.wrong:
+                case "observation":
+                    observation[1] = np.nan
+                case "reward":
+                    reward = np.inf
+                case "crash":
+                    raise OSError("the simulator burned down")
+                case "termination":
+                    terminated = True
+        return observation, reward, terminated, False, {}
+
+
+def register_probes() -> None:
+    gymnasium.register("element-tests/Counter-v0", entry_point=Counter, max_episode_steps=5)
+    gymnasium.register("element-tests/Endless-v0", entry_point=Counter)

@@ -1,0 +1,149 @@
+"""Sizes, positions and orientations of the robots against MuJoCo's own state; names and refusals."""
+
+import importlib.util
+import subprocess
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+
+from element_rl.envs.robots import EnvSpec, coverage_cell, describe, make_env, orientation_of, position_of
+
+ROBOTS = ["Hopper-v5", "Walker2d-v5", "Ant-v5", "Humanoid-v5", "Humanoid-v4", "Ant-v4", "Hopper-v4", "Walker2d-v4"]
+PLANAR = ("Hopper", "Walker2d")
+
+
+@pytest.mark.parametrize(
+    ("name", "full_name", "observation_dim", "action_dim"),
+    [
+        ("Hopper", "Hopper-v5", 11, 3),
+        ("Walker2d", "Walker2d-v5", 17, 6),
+        ("Ant", "Ant-v5", 27, 8),
+        ("Humanoid-v4", "Humanoid-v4", 376, 17),
+        ("Humanoid", "Humanoid-v5", 348, 17),
+    ],
+)
+def test_sizes_are_those_of_the_paper(name: str, full_name: str, observation_dim: int, action_dim: int) -> None:
+    spec = describe(name)
+    assert (spec.name, spec.observation_dim, spec.action_dim) == (full_name, observation_dim, action_dim)
+    assert (spec.position_dim, spec.max_episode_steps) == (2, 1000)
+    assert spec.orientation_dim == (1 if name in PLANAR else 4)
+    assert spec.coverage_axes == (("x", "z") if name in PLANAR else ("x", "y"))
+    bound = 0.4 if "Humanoid" in name else 1.0
+    np.testing.assert_allclose(spec.action_high, bound)
+    np.testing.assert_allclose(spec.action_low, -bound)
+    assert hash(spec) == hash(describe(full_name))
+
+
+@pytest.mark.parametrize("exclude", [True, False])
+@pytest.mark.parametrize("name", ROBOTS)
+def test_position_and_orientation_are_those_of_the_torso(name: str, exclude: bool) -> None:
+    options = {"exclude_current_positions_from_observation": exclude}
+    spec = describe(name, **options)
+    env = make_env(name, **options)
+    planar = name.startswith(PLANAR)
+    observation, info = env.reset(seed=3)
+    env.action_space.seed(3)
+    for _ in range(20):
+        coordinates = env.unwrapped.data.qpos
+        position = position_of(spec, observation, info, env)
+        orientation = orientation_of(spec, observation)
+        assert position.dtype == np.float32
+        np.testing.assert_array_equal(position, coordinates[:2].astype(np.float32))
+        np.testing.assert_array_equal(orientation, coordinates[2:3] if planar else coordinates[3:7])
+        assert orientation_of(spec, np.stack([observation] * 3)).shape == (3, spec.orientation_dim)
+        observation, _, terminated, _, info = env.step(env.action_space.sample())
+        if terminated:
+            observation, info = env.reset()
+
+
+def test_ant_observes_contact_forces_when_asked_to() -> None:
+    spec = describe("Ant", include_cfrc_ext_in_observation=True)
+    assert spec.observation_dim == 105
+    assert spec.orientation_slice == (1, 5)
+
+
+def test_cells_of_the_map() -> None:
+    ant = describe("Ant")
+    positions = np.array([[-25.0, -25.0], [-24.6, -24.4], [0.0, 0.0], [24.99, -25.0], [1e30, -1e30], [25.0, 25.0]])
+    np.testing.assert_array_equal(coverage_cell(ant, positions), [0, 1, 5050, 9900, 9900, 9999])
+    assert coverage_cell(ant, positions.reshape(2, 3, 2).astype(np.float32)).shape == (2, 3)
+    hopper = describe("Hopper")
+    assert int(coverage_cell(hopper, np.array([0.1, 1.26]))) == 50 * 100 + 50
+    assert int(coverage_cell(hopper, np.array([0.1, 99.0]))) == 50 * 100 + 99
+
+
+def test_any_box_environment_works_without_a_map() -> None:
+    spec = describe("Pendulum")
+    assert spec == EnvSpec("Pendulum-v1", 3, 1, (-2.0,), (2.0,), max_episode_steps=200)
+    assert (spec.position_dim, spec.orientation_dim, spec.coverage_bounds) == (0, 0, None)
+    env = make_env("Pendulum")
+    observation, info = env.reset(seed=0)
+    assert position_of(spec, observation, info).shape == (0,)
+    assert orientation_of(spec, observation).shape == (0,)
+    with pytest.raises(ValueError, match="'Pendulum-v1' has no coverage map"):
+        coverage_cell(spec, np.zeros((1, 2)))
+
+
+def test_every_environment_has_a_time_limit() -> None:
+    assert describe("Ant", max_episode_steps=70).max_episode_steps == 70
+    gymnasium.register("element-tests/NoLimit-v0", "gymnasium.envs.classic_control.pendulum:PendulumEnv")
+    try:
+        assert describe("element-tests/NoLimit").max_episode_steps == 1000
+        env = make_env("element-tests/NoLimit-v0")
+        env.reset(seed=0)
+        assert [env.step(np.zeros(1, np.float32))[3] for _ in range(1000)] == [False] * 999 + [True]
+    finally:
+        del gymnasium.registry["element-tests/NoLimit-v0"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("Atn-v5", {}, "There is no environment 'Atn-v5'; did you mean Ant-v5"),
+        ("ant", {}, "did you mean Ant-v5"),
+        ("HalfCheeta", {}, "did you mean HalfCheetah-v5"),
+        ("Zzyzx", {}, "There is no environment 'Zzyzx'; try one of Hopper, Walker2d, Ant, Humanoid"),
+        ("no_such_module:Ant-v5", {}, "Module 'no_such_module' of environment 'Ant-v5' cannot be imported"),
+        ("CartPole-v1", {}, r"'CartPole-v1' acts in Discrete\(2\)"),
+        ("Blackjack-v1", {}, "'Blackjack-v1' observes Tuple"),
+        ("Ant", {"legs": 5}, "'Ant-v5' cannot be made: .*unexpected keyword argument 'legs'.* correct the options"),
+        ("Ant", {"max_episode_steps": 0}, "max_episode_steps must be a positive whole number, not 0"),
+        ("Ant-v3", {}, "'Ant-v3' cannot be made: .*gymnasium-robotics"),
+    ],
+)
+def test_refusals_are_one_sentence(name: str, options: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as refusal:
+        describe(name, **options)
+    assert "\n" not in str(refusal.value)
+
+
+class ImageOrUnbounded(gymnasium.Env):
+    def __init__(self, image: bool) -> None:
+        self.observation_space = gymnasium.spaces.Box(0.0, 1.0, (4, 4) if image else (4,))
+        self.action_space = gymnasium.spaces.Box(-1.0, 1.0 if image else np.inf, (1,))
+
+
+@pytest.mark.parametrize(("image", "message"), [(True, "a flat Box is needed"), (False, "infinite action bounds")])
+def test_spaces_that_cannot_be_used(image: bool, message: str) -> None:
+    gymnasium.register("element-tests/Spaces-v0", ImageOrUnbounded)
+    try:
+        with pytest.raises(ValueError, match=message):
+            describe("element-tests/Spaces-v0", image=image)
+    finally:
+        del gymnasium.registry["element-tests/Spaces-v0"]
+
+
+def test_a_missing_dependency_is_one_sentence() -> None:
+    if importlib.util.find_spec("Box2D") is not None:
+        pytest.skip("Box2D is installed, so nothing is missing")
+    with pytest.raises(
+        ValueError, match=r"'BipedalWalker-v3' cannot be made: Box2D is not installed.*what it needs\.$"
+    ):
+        describe("BipedalWalker")
+
+
+def test_modules_of_worker_processes_do_not_import_jax() -> None:
+    code = "import sys, element_rl.envs.collector; sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
