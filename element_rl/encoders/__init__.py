@@ -1,0 +1,1 @@
+"""Fixed maps from observations to the states in which entropy and novelty are measured."""

@@ -1,0 +1,157 @@
+"""Entropy of a set of states `[N, D]`, by the three estimators of the paper.
+
+    renyi_entropy   matrix-based Rényi    H_α = 1/(1−α) · log2 tr(A^α),  A = K / tr K              (Eq. 2, bits)
+    kde_entropy     kernel density        H   = −1/N Σ_i log[ 1/N Σ_j κ(s_i, s_j) ]                (Eq. 3, nats)
+    knn_entropy     Kozachenko–Leonenko   H   = 1/N Σ_i log[ N r_i^D π^(D/2) / (k Γ(D/2+1)) ] + log k − Ψ(k)   (Eq. 4, nats)
+
+with the Gaussian kernel κ(x, y) = exp(−‖x−y‖² / (2σ)): σ, here `bandwidth`, plays a variance, as printed. All three are
+functions of one set; `vmap` them over many. Padded sets pass a boolean `mask [N]`: rows where it is False do not exist.
+
+Defined everywhere, never NaN for finite states:
+- One state, or all states equal: Rényi and KDE give 0. An empty mask gives 0 in all three.
+- kNN: the distance of duplicates is 0 and its logarithm −∞, so radii are floored at `SMALLEST_RADIUS`; a set of n ≤ k
+  states uses its farthest neighbour (the n−1-th) for the k-th, with k replaced by n−1 throughout; one state gives 0.
+  Asking statically for k ≥ N is an error.
+
+Departures from the paper: none in the formulas. Integer orders need no eigenvalues: tr(A²) is a squared Frobenius norm and
+tr(A³) one matrix product, in general ⌈log2⌉ products; order 1 is the Shannon limit −Σ λ log2 λ.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from element_rl.distances import squared_distances
+
+LARGEST_INTEGER_ORDER = 16  # beyond this eigenvalues are as cheap as the products
+SMALLEST_RADIUS = 1e-12  # metres, say: keeps log(radius) of duplicates finite
+
+
+def renyi_entropy(
+    states: Float[Array, "N D"],
+    order: int | float | Float[Array, ""] = 2.0,
+    bandwidth: int | float | Float[Array, ""] = 1.0,
+    mask: Bool[Array, " N"] | None = None,
+) -> Float[Array, ""]:
+    """Matrix-based Rényi entropy in bits, between 0 and log2 N (Eq. 2).
+
+    `order` as a Python number picks the cheapest route; as a traced array it takes eigenvalues (and must not be 1).
+    """
+    if isinstance(order, int | float):
+        if not order > 0 or not math.isfinite(order):
+            raise ValueError(f"The Rényi order must be a positive number, got {order!r}; 1 is the Shannon limit.")
+        if order == 1:
+            return shannon_from_eigenvalues(_eigenvalues(_trace_one_gram(states, bandwidth, mask)))
+        if float(order).is_integer() and order <= LARGEST_INTEGER_ORDER:
+            return _integer_order_entropy(_trace_one_gram(states, bandwidth, mask), int(order))
+    eigenvalues = _eigenvalues(_trace_one_gram(states, bandwidth, mask))
+    # Σ λ^α = 1 + Σ λ (λ^(α−1) − 1), because Σ λ = 1: no digit is lost for orders close to 1.
+    logarithms = jnp.log(jnp.where(eigenvalues > 0, eigenvalues, 1.0))
+    excess = jnp.sum(eigenvalues * jnp.expm1((order - 1.0) * logarithms))
+    return jnp.log1p(excess) / ((1.0 - order) * math.log(2.0))
+
+
+def kde_entropy(
+    states: Float[Array, "N D"],
+    bandwidth: int | float | Float[Array, ""] = 1.0,
+    mask: Bool[Array, " N"] | None = None,
+) -> Float[Array, ""]:
+    """Kernel density entropy in nats, between 0 and log N (Eq. 3; each state counts itself, as printed)."""
+    mask = _full_mask(states) if mask is None else mask
+    count = jnp.maximum(jnp.sum(mask), 1)
+    kernel_sums = jnp.sum(_gram(states, bandwidth, mask), axis=1)
+    log_density = jnp.log(jnp.where(mask, kernel_sums / count, 1.0))
+    return -jnp.sum(log_density) / count
+
+
+def knn_entropy(
+    states: Float[Array, "N D"],
+    k: int = 3,
+    mask: Bool[Array, " N"] | None = None,
+) -> Float[Array, ""]:
+    """Kozachenko–Leonenko entropy in nats (Eq. 4); a state is never its own neighbour."""
+    num_states, dim = states.shape
+    if not 1 <= k < num_states:
+        raise ValueError(f"k must be at least 1 and less than the {num_states} states, got k={k}.")
+    mask = _full_mask(states) if mask is None else mask
+    count = jnp.sum(mask)
+    squared = squared_distances(_zero_outside(states, mask), _zero_outside(states, mask))
+    neighbour = mask[:, None] & mask[None, :] & ~jnp.eye(num_states, dtype=bool)
+    nearest = -jax.lax.top_k(jnp.where(neighbour, -squared, -jnp.inf), k)[0]
+    k_present = jnp.clip(count - 1, 1, k)  # a small set has fewer than k neighbours
+    radii = jnp.sqrt(jax.lax.dynamic_index_in_dim(nearest, k_present - 1, axis=1, keepdims=False))
+    log_radii = jnp.log(jnp.maximum(jnp.where(mask & (count > 1), radii, 1.0), SMALLEST_RADIUS))
+    log_unit_ball = dim / 2 * math.log(math.pi) - math.lgamma(dim / 2 + 1)
+    safe_count = jnp.maximum(count, 1)
+    mean_log_volume = dim * jnp.sum(log_radii) / safe_count + log_unit_ball
+    # log(N V / k) + log k − Ψ(k): the two log k cancel.
+    entropy = jnp.log(safe_count.astype(states.dtype)) + mean_log_volume - _digamma(k_present, k)
+    return jnp.where(count > 1, entropy, 0.0)
+
+
+def shannon_from_eigenvalues(eigenvalues: Float[Array, " N"]) -> Float[Array, ""]:
+    """−Σ λ log2 λ, the limit of Eq. 2 for α → 1; zero eigenvalues count 0."""
+    return -jnp.sum(
+        jnp.where(eigenvalues > 0, eigenvalues * jnp.log2(jnp.where(eigenvalues > 0, eigenvalues, 1.0)), 0.0)
+    )
+
+
+def _integer_order_entropy(A: Float[Array, "N N"], order: int) -> Float[Array, ""]:
+    trace = _trace_of_power(A, order)
+    return jnp.log2(jnp.where(trace > 0, trace, 1.0)) / (1 - order)
+
+
+def _trace_of_power(A: Float[Array, "N N"], order: int) -> Float[Array, ""]:
+    """tr(A^order) = Σ_ij (A^a)_ij (A^b)_ij for symmetric A and a + b = order: no product beyond half the order."""
+    half = order // 2
+    lower = _power(A, half)
+    upper = lower if order % 2 == 0 else (jnp.matmul(lower, A, precision="highest"))
+    return jnp.sum(lower * upper)
+
+
+def _power(A: Float[Array, "N N"], exponent: int) -> Float[Array, "N N"]:
+    if exponent == 1:
+        return A
+    root = _power(A, exponent // 2)
+    square = jnp.matmul(root, root, precision="highest")
+    return square if exponent % 2 == 0 else jnp.matmul(square, A, precision="highest")
+
+
+def _eigenvalues(A: Float[Array, "N N"]) -> Float[Array, " N"]:
+    """Eigenvalues of a trace-one Gram matrix; those that rounding made negative are 0, and their sum is 1 again."""
+    eigenvalues = jnp.maximum(jnp.linalg.eigvalsh(A), 0.0)
+    total = jnp.sum(eigenvalues)
+    return eigenvalues / jnp.where(total > 0, total, 1.0)  # an empty set keeps its zeros
+
+
+def _trace_one_gram(
+    states: Float[Array, "N D"], bandwidth: int | float | Float[Array, ""], mask: Bool[Array, " N"] | None
+) -> Float[Array, "N N"]:
+    mask = _full_mask(states) if mask is None else mask
+    return _gram(states, bandwidth, mask) / jnp.maximum(jnp.sum(mask), 1)  # κ(s, s) = 1, so tr K counts the states
+
+
+def _gram(
+    states: Float[Array, "N D"], bandwidth: int | float | Float[Array, ""], mask: Bool[Array, " N"]
+) -> Float[Array, "N N"]:
+    states = _zero_outside(states, mask)
+    kernel = jnp.exp(-squared_distances(states, states) / (2.0 * bandwidth))
+    return jnp.where(mask[:, None] & mask[None, :], kernel, 0.0)
+
+
+def _zero_outside(states: Float[Array, "N D"], mask: Bool[Array, " N"]) -> Float[Array, "N D"]:
+    return jnp.where(mask[:, None], states, 0.0)  # padding may hold anything, NaN included
+
+
+def _full_mask(states: Float[Array, "N D"]) -> Bool[Array, " N"]:
+    return jnp.ones(states.shape[0], dtype=bool)
+
+
+def _digamma(k_present: Array, k: int) -> Float[Array, ""]:
+    """Ψ(k_present) for an integer between 1 and k: −γ + Σ 1/j, tabulated (exact, and cheap to trace)."""
+    table = [-0.57721566490153286]
+    for j in range(1, k):
+        table.append(table[-1] + 1.0 / j)
+    return jnp.asarray(table, dtype=jnp.float32)[k_present - 1]

@@ -1,0 +1,198 @@
+"""The estimators against float64 NumPy written independently, closed forms, and the corners where sets are small or equal."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import digamma, gammaln
+
+from element_rl.entropy import kde_entropy, knn_entropy, renyi_entropy
+
+RELATIVE = 1e-4
+
+
+def reference_gram(states: np.ndarray, bandwidth: float) -> np.ndarray:
+    states = states.astype(np.float64)
+    return np.array([[math.exp(-np.sum((x - y) ** 2) / (2 * bandwidth)) for y in states] for x in states])
+
+
+def reference_renyi(states: np.ndarray, order: float, bandwidth: float) -> float:
+    kernel = reference_gram(states, bandwidth)
+    eigenvalues = np.clip(np.linalg.eigvalsh(kernel / np.trace(kernel)), 0, None)
+    if order == 1:
+        positive = eigenvalues[eigenvalues > 0]
+        return float(-np.sum(positive * np.log2(positive)))
+    return float(np.log2(np.sum(eigenvalues**order)) / (1 - order))
+
+
+def reference_kde(states: np.ndarray, bandwidth: float) -> float:
+    return float(-np.mean(np.log(np.mean(reference_gram(states, bandwidth), axis=1))))
+
+
+def reference_knn(states: np.ndarray, k: int) -> float:
+    states = states.astype(np.float64)
+    count, dim = states.shape
+    total = 0.0
+    for i in range(count):
+        distances = np.sort([np.linalg.norm(states[i] - states[j]) for j in range(count) if j != i])
+        radius = max(distances[k - 1], 1e-12)
+        total += math.log(count / k) + dim * math.log(radius) + dim / 2 * math.log(math.pi) - gammaln(dim / 2 + 1)
+    return float(total / count + math.log(k) - digamma(k))
+
+
+def make_states(kind: str, count: int = 60, dim: int = 4) -> np.ndarray:
+    rng = np.random.default_rng(7)
+    if kind == "random":
+        return rng.normal(size=(count, dim)).astype(np.float32)
+    if kind == "clustered":
+        centres = rng.normal(size=(3, dim)) * 10
+        return (centres[rng.integers(0, 3, count)] + 0.3 * rng.normal(size=(count, dim))).astype(np.float32)
+    if kind == "duplicated":
+        return np.repeat(rng.normal(size=(count // 4, dim)), 4, axis=0).astype(np.float32)
+    if kind == "far from the origin":  # where ‖x‖² + ‖y‖² − 2xy would have no correct digit
+        return (np.array([40.0, -30.0, 20.0, 10.0][:dim]) + 0.02 * rng.normal(size=(count, dim))).astype(np.float32)
+    raise AssertionError(kind)
+
+
+KINDS = ["random", "clustered", "duplicated", "far from the origin"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("order", [0.5, 1.0, 1.001, 2.0, 3.0, 4.0, 5.0, 2.5])
+def test_renyi_matches_float64(kind: str, order: float) -> None:
+    states = make_states(kind)
+    expected = reference_renyi(states, order, 0.7)
+    # 0.5 amplifies eigenvalues that are pure rounding (√1e-8 each); its tolerance is what float32 can hold.
+    # Absolutely, 1e-4 bits: the entropy of states that almost coincide is itself a hundredth of a bit.
+    tolerance = 5e-2 if order == 0.5 else RELATIVE
+    assert float(renyi_entropy(jnp.asarray(states), order, 0.7)) == pytest.approx(expected, rel=tolerance, abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kde_matches_float64(kind: str) -> None:
+    states = make_states(kind)
+    expected = reference_kde(states, 0.7)
+    assert float(kde_entropy(jnp.asarray(states), 0.7)) == pytest.approx(expected, rel=RELATIVE, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("k", [1, 3, 5])
+def test_knn_matches_float64(kind: str, k: int) -> None:
+    states = make_states(kind)
+    assert float(knn_entropy(jnp.asarray(states), k)) == pytest.approx(reference_knn(states, k), rel=RELATIVE)
+
+
+def test_by_hand() -> None:
+    """Two states at distance 2, σ = 1: κ = e⁻², A = [[1, κ], [κ, 1]] / 2."""
+    states = jnp.array([[0.0], [2.0]])
+    kappa = math.exp(-2)
+    assert float(renyi_entropy(states, 2.0)) == pytest.approx(-math.log2((1 + kappa**2) / 2), rel=1e-6)
+    high, low = (1 + kappa) / 2, (1 - kappa) / 2
+    assert float(renyi_entropy(states, 1.0)) == pytest.approx(-high * math.log2(high) - low * math.log2(low), rel=1e-5)
+    assert float(renyi_entropy(states, 3.0)) == pytest.approx(-0.5 * math.log2(high**3 + low**3), rel=1e-6)
+    assert float(kde_entropy(states)) == pytest.approx(-math.log((1 + kappa) / 2), rel=1e-6)
+    # N r^d π^½ / (k Γ(3/2)) with r = 2, d = 1: unit ball of length 2; log 2·2·2 + C_1, C_1 = γ
+    assert float(knn_entropy(states, 1)) == pytest.approx(math.log(8) + 0.5772156649, rel=1e-6)
+
+
+ESTIMATORS = [
+    lambda states, mask=None: renyi_entropy(states, 2.0, 1.0, mask),
+    lambda states, mask=None: renyi_entropy(states, 3.0, 1.0, mask),
+    lambda states, mask=None: renyi_entropy(states, 1.5, 1.0, mask),
+    lambda states, mask=None: renyi_entropy(states, 1.0, 1.0, mask),
+    lambda states, mask=None: kde_entropy(states, 1.0, mask),
+    lambda states, mask=None: knn_entropy(states, 3, mask),
+]
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_padding_changes_nothing(estimator) -> None:
+    """Padding may hold anything, NaN included."""
+    states = make_states("random", 40)
+    padded = np.full((64, 4), np.nan, np.float32)
+    rows = np.sort(np.random.default_rng(0).permutation(64)[:40])
+    padded[rows] = states
+    mask = np.zeros(64, bool)
+    mask[rows] = True
+    expected = float(estimator(jnp.asarray(states)))
+    assert float(estimator(jnp.asarray(padded), jnp.asarray(mask))) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_invariances(estimator) -> None:
+    states = jnp.asarray(make_states("random", 40))
+    value = float(estimator(states))
+    assert float(estimator(states[::-1])) == pytest.approx(value, rel=1e-5), "order of the states"
+    assert float(jax.jit(estimator)(states)) == pytest.approx(value, rel=1e-5), "jit"
+    pair = jnp.stack([states, 2 * states])
+    batched = jax.vmap(estimator)(pair)
+    assert batched.dtype == jnp.float32
+    np.testing.assert_allclose(batched, [float(estimator(x)) for x in pair], rtol=1e-5)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_small_and_equal_sets_are_finite(estimator) -> None:
+    states = jnp.asarray(make_states("random", 8))
+    equal = jnp.ones((8, 4))
+    assert np.isfinite(float(estimator(equal)))
+    for count in range(8):
+        mask = jnp.arange(8) < count
+        value = float(estimator(states, mask))
+        assert np.isfinite(value)
+        if count <= 1:
+            assert value == pytest.approx(0.0, abs=1e-6)
+    gradient = jax.grad(lambda x: estimator(x))(states)
+    assert np.isfinite(np.asarray(gradient)).all()
+
+
+def test_knn_with_fewer_states_than_k_uses_the_farthest() -> None:
+    states = jnp.asarray(make_states("random", 8))
+    mask = jnp.arange(8) < 3
+    assert float(knn_entropy(states, 5, mask)) == pytest.approx(float(knn_entropy(states[:3], 2)), rel=1e-5)
+
+
+def test_wrong_arguments_say_what_is_wrong() -> None:
+    states = jnp.zeros((4, 2))
+    with pytest.raises(ValueError, match="k must be at least 1 and less than the 4 states, got k=4"):
+        knn_entropy(states, 4)
+    with pytest.raises(ValueError, match="positive number, got -1"):
+        renyi_entropy(states, -1)
+
+
+def test_renyi_bounds() -> None:
+    assert float(renyi_entropy(jnp.ones((32, 3)), 2.0)) == pytest.approx(0.0, abs=1e-5)
+    apart = jnp.arange(32.0)[:, None] * 100
+    for order in (1.0, 2.0, 3.0, 1.5):
+        assert float(renyi_entropy(apart, order)) == pytest.approx(5.0, rel=1e-5)  # log2 32
+
+
+def test_integer_order_equals_the_eigenvalue_route() -> None:
+    states = jnp.asarray(make_states("clustered"))
+    for order in (2, 3, 4, 5, 7, 8):
+        by_products = float(renyi_entropy(states, order))
+        by_eigenvalues = float(renyi_entropy(states, jnp.asarray(float(order))))
+        assert by_products == pytest.approx(by_eigenvalues, rel=1e-4)
+
+
+def test_closed_forms() -> None:
+    """Uniform cube: entropy 0 nats; Gaussian: D/2 log 2πe; scaling by c adds D log c. kNN, 2,000 states, ±0.1 nats."""
+    rng = np.random.default_rng(3)
+    uniform = jnp.asarray(rng.uniform(size=(2000, 2)), jnp.float32)
+    assert float(knn_entropy(uniform, 3)) == pytest.approx(0.0, abs=0.1)
+    gaussian = jnp.asarray(rng.normal(size=(2000, 3)), jnp.float32)
+    value = float(knn_entropy(gaussian, 3))
+    assert value == pytest.approx(1.5 * math.log(2 * math.pi * math.e), abs=0.1)
+    assert float(knn_entropy(5 * gaussian, 3)) == pytest.approx(value + 3 * math.log(5), rel=1e-5)
+
+
+def test_kde_estimates_a_gaussian_density() -> None:
+    """κ is unnormalised: H_KDE + D/2 log 2πσ is the entropy of the smoothed density, here N(0, 1 + σ) cross N(0, 1)."""
+    rng = np.random.default_rng(4)
+    sigma = 0.05
+    states = jnp.asarray(rng.normal(size=(3000, 1)), jnp.float32)
+    cross_entropy = 0.5 * math.log(2 * math.pi * (1 + sigma)) + 0.5 / (1 + sigma)
+    assert float(kde_entropy(states, sigma)) + 0.5 * math.log(2 * math.pi * sigma) == pytest.approx(
+        cross_entropy, abs=0.05
+    )
