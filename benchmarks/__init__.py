@@ -1,0 +1,1 @@
+"""Speed and accuracy measurements; each file runs with `python -m benchmarks.NAME`."""
