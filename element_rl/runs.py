@@ -152,7 +152,7 @@ class RunFolder:
             return
         kept = [row for row in rows if int(float(row[header.index("step")])) <= step]
         text = "".join(",".join(row) + "\n" for row in [header, *kept])
-        _write_atomically(self.metrics_path, lambda temporary: _write_text(temporary, text), len(text))
+        write_atomically(self.metrics_path, lambda temporary: _write_text(temporary, text), len(text))
 
     def read_metrics(self) -> dict[str, np.ndarray]:
         """Columns of metrics.csv: `step` and `seed` as int64, the others as float64 with NaN for empty fields."""
@@ -498,12 +498,12 @@ def _is_key(leaf: Any) -> bool:
 def write_json(path: Path, obj: Any) -> None:
     """Dataclasses, paths and NumPy values are written as JSON's own; numbers that are not finite as null."""
     text = _json_text(obj)
-    _write_atomically(path, lambda temporary: _write_text(temporary, text), len(text))
+    write_atomically(path, lambda temporary: _write_text(temporary, text), len(text))
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
     needed = sum(np.asarray(array).nbytes for array in arrays.values())
-    _write_atomically(path, lambda temporary: _save_arrays(temporary, arrays, metadata), needed)
+    write_atomically(path, lambda temporary: _save_arrays(temporary, arrays, metadata), needed)
 
 
 def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
@@ -515,7 +515,7 @@ def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
         raise RunError(f"The file {path} cannot be read ({error}): restore it from a copy or make it again.") from error
 
 
-def _write_atomically(path: Path, write: Callable[[Path], None], needed_bytes: int) -> None:
+def write_atomically(path: Path, write: Callable[[Path], None], needed_bytes: int = 0) -> None:
     """`write` fills a file of another name in the same folder, which then takes the place of `path`."""
     temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     with _removing_on_failure(temporary, path, needed_bytes):
