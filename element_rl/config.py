@@ -1,0 +1,128 @@
+"""The settings of a run of `explore`, and how the ones left open are decided."""
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import jax
+import tyro
+
+from element_rl.agents.sac import SACConfig
+from element_rl.envs.robots import EnvSpec, describe
+from element_rl.rewards import Reward, make_reward
+from element_rl.rewards.element import ElementConfig, ElementReward, resolved_memory
+
+SMALLEST_CHUNK = 8
+
+
+@dataclass(frozen=True)
+class ExploreConfig:
+    """What to train, on what, for how long. `None` means: as the paper has it for this robot, or as fits the run."""
+
+    env: tyro.conf.Positional[
+        str
+    ]  # a Gymnasium environment: Ant-v5, Hopper-v5, Walker2d-v5, Humanoid-v4, or any other with Box spaces
+    reward: Literal["element", "extrinsic", "random"] = "element"  # what the agents learn from; random: they don't
+    steps: int = 1_000_000  # environment steps per seed
+    seeds: int = 1  # how many agents are trained at once
+    seed: int = 0  # of the first agent; the others count up from it
+    beta: float | None = None  # weight of the lifelong reward (0.5); 0 for the episodic reward alone
+    episodic_weight: float = 1.0  # weight of the episodic reward; 0 for the lifelong reward alone
+    memory: Literal["auto", "exact", "graph", "hnsw"] = "auto"  # of remembered states
+    estimator: Literal["renyi", "kde", "knn"] | None = None  # of the episodic entropy
+    lifelong_estimator: Literal["knn", "kde", "renyi2"] = "knn"  # which lifelong reward of Proposition 2
+    normalisation: Literal["batch", "running"] = "batch"  # minimum and maximum over the batch, or over all so far
+    length_weighted: bool = False  # weigh episodes of unequal length as the paper's appendix does
+    update_interval: int | None = None  # U (500,000; a tenth of the steps where the run is shorter than 5 million)
+    update_steps: int | None = None  # T_u (a tenth of U)
+    replay_size: int = 1_000_000  # transitions kept per agent
+    chunk_steps: int = 64  # steps between two refreshes of the acting policy; lowered to divide the steps
+    log_every: int | None = None  # steps between two lines of metrics (a hundredth of the steps, 10,000 at most)
+    checkpoint_every: int | None = None  # steps between two checkpoints (U)
+    workers: int | None = None  # environment processes (one per agent); 0 steps them in this process
+    random_seeds: int = 1  # seeds of a random policy run for comparison at the end; 0 for none
+    reward_scale: float = 1.0  # multiplies the extrinsic reward
+    env_options: dict[str, str] = field(default_factory=dict)  # passed to the environment; values are JSON
+    sac: SACConfig = field(default_factory=SACConfig)  # the learner
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "seeds", "replay_size", "chunk_steps"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}.")
+        for name in ("seed", "random_seeds"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"--{name.replace('_', '-')} must not be negative, got {getattr(self, name)}.")
+        for name in ("log_every", "checkpoint_every", "update_interval", "update_steps"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {value}.")
+
+
+def resolved(config: ExploreConfig) -> tuple[ExploreConfig, EnvSpec, Reward | None]:
+    """The configuration with nothing left open, the environment's description and the reward (None: random actions)."""
+    spec = describe(config.env, **parsed_options(config))
+    interval = config.update_interval or min(500_000, max(config.steps // 10, 2))
+    config = dataclasses.replace(
+        config,
+        env=spec.name,
+        update_interval=interval,
+        update_steps=config.update_steps or max(interval // 10, 1),
+        chunk_steps=_chunk_steps(config.steps, config.chunk_steps),
+        log_every=config.log_every or min(10_000, max(config.steps // 100, 1)),
+        checkpoint_every=config.checkpoint_every or interval,
+        beta=_element_options(spec.name, config)["lifelong_weight"],
+        estimator=_element_options(spec.name, config)["estimator"],
+    )
+    return config, spec, _make_reward(spec.name, config)
+
+
+def parsed_options(config: ExploreConfig) -> dict[str, Any]:
+    """The environment's options, their values read as JSON (a word that is no JSON stays a string)."""
+    options = {}
+    for name, text in config.env_options.items():
+        try:
+            options[name] = json.loads(text if text not in ("True", "False") else text.lower())
+        except json.JSONDecodeError:
+            options[name] = text
+    return options
+
+
+def agent_seeds(config: ExploreConfig) -> list[int]:
+    """One seed per agent."""
+    return [config.seed + index for index in range(config.seeds)]
+
+
+def _make_reward(env: str, config: ExploreConfig) -> Reward | None:
+    if config.reward == "random":
+        return None
+    if config.reward == "extrinsic":
+        return make_reward("extrinsic", scale=config.reward_scale)
+    reward = make_reward("element", env=env, **_element_options(env, config))
+    assert isinstance(reward, ElementReward)
+    memory = resolved_memory(reward.config, config.steps, jax.default_backend() == "cpu")
+    return ElementReward(dataclasses.replace(reward.config, memory=memory))
+
+
+def _element_options(env: str, config: ExploreConfig) -> dict[str, Any]:
+    preset = make_reward("element", env=env)
+    assert isinstance(preset, ElementReward)
+    paper: ElementConfig = preset.config
+    options: dict[str, Any] = {
+        "lifelong_weight": paper.lifelong_weight if config.beta is None else config.beta,
+        "estimator": config.estimator or paper.estimator,
+        "episodic_weight": config.episodic_weight,
+        "memory": config.memory,
+        "lifelong_estimator": config.lifelong_estimator,
+        "normalisation": config.normalisation,
+        "length_weighted": config.length_weighted,
+    }
+    if config.update_interval is not None:
+        options |= {"update_interval": config.update_interval, "update_steps": config.update_steps or 1}
+    return options
+
+
+def _chunk_steps(steps: int, wanted: int) -> int:
+    """The largest divisor of the steps up to `wanted`, so that a run ends where it was told to, if there is a fair one."""
+    divisors = [d for d in range(min(wanted, steps), 0, -1) if steps % d == 0]
+    return divisors[0] if divisors[0] >= min(SMALLEST_CHUNK, wanted, steps) else min(wanted, steps)

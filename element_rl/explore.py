@@ -1,0 +1,307 @@
+"""The off-policy loop: Algorithm 3 for a population, resumable.
+
+A chunk is K environment steps of every agent. While the environments step with the policies as they were, the device makes
+K updates from everything that had been seen; then the new records are stored, and episodes that ended are observed. So a
+policy acts K steps behind its learner, and neither side waits for the other.
+
+A checkpoint may fall anywhere. It holds the learner, the replay and the counters, but no environment: episodes depend on
+their seed and their actions only, so the running ones are re-enacted on resuming, and the resumed run equals the
+undisturbed one bit for bit on a CPU. (DESIGN had checkpoints end episodes; this way they change nothing.)
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from element_rl.agents.host_policy import squashed_gaussian_action
+from element_rl.config import ExploreConfig, agent_seeds, parsed_options, resolved
+from element_rl.envs.collector import Collector
+from element_rl.envs.robots import EnvSpec
+from element_rl.learner import Learner, LearnerState
+from element_rl.metrics import Tracker
+from element_rl.provenance import commit, hardware, versions
+from element_rl.rewards import Reward, make_reward
+from element_rl.runs import METRIC_COLUMNS, RunFolder
+from element_rl.trees import arrays_to_tree, tree_to_arrays
+
+FINAL_SHARE = 0.1  # the last tenth of a run's metrics is averaged in its summary
+
+
+class Progress(NamedTuple):
+    """What a watcher of the run is told after every chunk."""
+
+    step: int
+    steps: int
+    steps_per_second: float  # summed over the agents
+    latest: dict[str, float]  # the last logged metrics, averaged over the agents
+
+
+Watcher = Callable[[Progress], None]
+
+
+class Interrupted(Exception):  # noqa: N818 (not an error: the run was asked to stop and can be resumed)
+    """The run stopped early, at a checkpoint."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(f"stopped at step {step}")
+        self.step = step
+
+
+def explore(
+    config: ExploreConfig,
+    run: RunFolder,
+    watch: Watcher = lambda progress: None,
+    stop: Callable[[], bool] = lambda: False,
+    resume: bool = False,
+) -> dict[str, Any]:
+    """Train, leaving metrics, checkpoints and a summary in the run folder; the summary."""
+    config, spec, reward = resolved(config)
+    explorer = Explorer(config, spec, reward, run)
+    with explorer:
+        if resume and run.latest_checkpoint() is not None:
+            explorer.restore()
+        elif resume:
+            run.truncate_metrics(-1)  # killed before its first checkpoint: from the beginning
+        explorer.train(watch, stop)
+        summary = explorer.summary()
+    summary["random_policy"] = random_policy(config) if config.reward != "random" else None
+    run.write_summary(summary)
+    return summary
+
+
+class Explorer:
+    """A population in training."""
+
+    def __init__(self, config: ExploreConfig, spec: EnvSpec, reward: Reward | None, run: RunFolder | None) -> None:
+        self.config, self.spec, self.run = config, spec, run
+        self.seeds = agent_seeds(config)
+        self.learns = reward is not None
+        smallest = 2 * (spec.max_episode_steps + 1) + 2 * config.chunk_steps  # enough where nobody learns
+        self.learner = Learner(
+            spec,
+            reward or make_reward("extrinsic"),
+            config.sac,
+            self.seeds,
+            config.replay_size if self.learns else smallest,
+            config.chunk_steps,
+            config.steps,
+        )
+        self.tracker = Tracker(spec, len(self.seeds))
+        self.parameters = self.learner.parameters()
+        self.collector = Collector(
+            config.env,
+            self.seeds,
+            config.chunk_steps,
+            squashed_gaussian_action if self.learns else None,
+            {name: array.shape[1:] for name, array in self.parameters.items()} if self.learns else {},
+            env_options=parsed_options(config),
+            num_workers=config.workers,
+        )
+        self.chunk = 0  # chunks done
+        self.episode_index = np.zeros(len(self.seeds), np.int64)
+        self.seconds = 0.0  # of training, over all resumptions
+        self.latest: dict[str, float] = {}
+
+    @property
+    def step(self) -> int:
+        """Environment steps done, per agent."""
+        return self.chunk * self.config.chunk_steps
+
+    def train(self, watch: Watcher, stop: Callable[[], bool]) -> None:
+        """Collect and learn until the steps are done. Raises `Interrupted`, at a checkpoint, when told to stop."""
+        last_log, last_checkpoint = self.step, self.step
+        while self.step < self.config.steps:
+            began = time.perf_counter()
+            self.train_chunk()
+            self.seconds += time.perf_counter() - began
+            done = self.step >= self.config.steps
+            if done or _crossed(last_log, self.step, self.config.log_every):
+                last_log = self.step
+                self._log()
+            stopping = stop() and not done
+            if done or stopping or _crossed(last_checkpoint, self.step, self.config.checkpoint_every):
+                last_checkpoint = self.step
+                self.save()
+            rate = self.step * len(self.seeds) / max(self.seconds, 1e-9)
+            watch(Progress(self.step, self.config.steps, rate, self.latest))
+            if stopping:
+                raise Interrupted(self.step)
+
+    def train_chunk(self) -> None:
+        """One turn of Algorithm 3: act (lines 7–9) while learning (lines 18–23), then store and observe (10–16)."""
+        warm = self.step >= self.config.sac.learn_start
+        self.collector.start(self.chunk, self.parameters if self.learns and warm else None)
+        # By the time the longest possible episode is over, every agent has transitions to learn from.
+        if self.learns and self.step >= max(self.config.sac.learn_start, self.spec.max_episode_steps):
+            metrics, parameters = self.learner.update()
+            self.tracker.see_update(metrics)
+            self.parameters = jax.device_get(parameters)
+        chunk = self.collector.wait()
+        finished = self.learner.ingest(chunk)
+        self.tracker.see_chunk(chunk, finished)
+        self.episode_index = np.array(chunk.episode_index)
+        self.chunk += 1
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        if self.run is None:
+            return
+        filled = max(self.learner.ledger.filled(agent) for agent in range(len(self.seeds)))
+        replay = jax.tree.map(lambda leaf: leaf[:, :filled], self.learner.state.replay)  # the rest was never written
+        state = self.learner.state._replace(replay=replay)
+        counters = {
+            "chunk": np.array(self.chunk),
+            "updates": np.array(self.learner.updates),
+            "episode_index": self.episode_index,
+            "seconds": np.array(self.seconds),
+        }
+        parts = {"counters": counters, "ledger": self.learner.ledger.to_arrays(), "tracker": self.tracker.to_arrays()}
+        arrays = {f"{part}/{name}": array for part, named in parts.items() for name, array in named.items()}
+        self.run.save_checkpoint(
+            self.step,
+            self.parameters,
+            self.tracker.visits if self.spec.coverage_bounds is not None else None,
+            arrays | tree_to_arrays(state, "learner"),
+            {"step": self.step, "seconds": self.seconds},
+            self.learner.save_memories if self.learner.host_memories else None,
+        )
+
+    def restore(self) -> None:
+        """Go back to the newest checkpoint."""
+        assert self.run is not None
+        arrays, _, folder = self.run.load_resume()
+        parts: dict[str, dict[str, np.ndarray]] = {"counters": {}, "ledger": {}, "tracker": {}}
+        for name, array in arrays.items():
+            part, _, rest = name.partition("/")
+            if part in parts:
+                parts[part][rest] = array
+        self.learner.ledger.restore(parts["ledger"])
+        self.tracker.restore(parts["tracker"])
+        counters = parts["counters"]
+        self.chunk, self.learner.updates = int(counters["chunk"]), int(counters["updates"])
+        self.seconds = float(counters["seconds"])
+        self.episode_index = counters["episode_index"]
+        self.learner.state = _restored(self.learner.state, {n: a for n, a in arrays.items() if n.startswith("learner")})
+        if self.learner.host_memories:
+            self.learner.load_memories(folder)
+        self.parameters = self.learner.parameters()
+        self.run.truncate_metrics(self.step)
+        self.collector.resume(self.episode_index, self._running_actions())
+
+    def summary(self) -> dict[str, Any]:
+        """What the run came to, per seed."""
+        steps = self.step
+        final = self.final_metrics()
+        return {
+            "env": self.config.env,
+            "reward": self.config.reward,
+            "steps": steps,
+            "seeds": self.seeds,
+            "wall_seconds": self.seconds,
+            "env_steps_per_second": steps * len(self.seeds) / max(self.seconds, 1e-9),
+            **final,
+            "update_interval": self.config.update_interval,
+            "update_steps": self.config.update_steps,
+            "versions": versions(),
+            "commit": commit(),
+            "hardware": hardware(),
+        }
+
+    def final_metrics(self) -> dict[str, list[float | None]]:
+        """Coverage at the end; entropy, return and episode length averaged over the last tenth of the run."""
+        assert self.run is not None
+        logged = self.run.read_metrics()
+        recent = logged["step"] > (1 - FINAL_SHARE) * self.step
+        final: dict[str, list[float | None]] = {
+            "coverage": [int(c) for c in self.tracker.coverage()]
+            if self.spec.coverage_bounds
+            else [None] * len(self.seeds)
+        }
+        for name in ("episodic_entropy", "extrinsic_return", "episode_length"):
+            values = [logged[name][recent & (logged["seed"] == seed)] for seed in self.seeds]
+            final[name] = [float(np.nanmean(v)) if np.isfinite(v).any() else None for v in values]
+        return final
+
+    def _log(self) -> None:
+        entropies = self._evaluated_entropies()
+        timing = {
+            "env_steps_per_second": self.step * len(self.seeds) / max(self.seconds, 1e-9),
+            "wall_seconds": self.seconds,
+        }
+        rows = self.tracker.rows(self.step, self.seeds, entropies, self.learner.memory_sizes(), timing)
+        self.latest = {
+            name: float(np.mean([row[name] for row in rows])) for name in rows[0] if name not in ("step", "seed")
+        }
+        if self.run is not None:
+            self.run.append_metrics(rows)
+
+    def _evaluated_entropies(self) -> Float[np.ndarray, " P"]:
+        return np.asarray(self.learner.shannon_entropies(self.tracker.last_start, self.tracker.last_length))
+
+    def _running_actions(self) -> list[np.ndarray]:
+        action = self.learner.state.replay.action
+        return [np.asarray(action[agent, self.learner.ledger.running_slots(agent)]) for agent in range(len(self.seeds))]
+
+    def __enter__(self) -> "Explorer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.collector.close()
+
+
+def random_policy(config: ExploreConfig) -> dict[str, Any] | None:
+    """What uniformly random actions reach in as many steps: the same measures, for comparison."""
+    if config.random_seeds == 0:
+        return None
+    config = dataclasses.replace(config, reward="random", seeds=config.random_seeds)
+    config, spec, reward = resolved(config)
+    with Explorer(config, spec, reward, None) as explorer:
+        entropies, lengths, returns = [], [], []
+        last_log = 0
+        while explorer.step < config.steps:
+            explorer.train_chunk()
+            if _crossed(last_log, explorer.step, config.log_every):
+                last_log = explorer.step
+                explorer._log()
+                entropies.append(explorer.latest["episodic_entropy"])
+                lengths.append(explorer.latest["episode_length"])
+                returns.append(explorer.latest["extrinsic_return"])
+        coverage = [int(c) for c in explorer.tracker.coverage()] if spec.coverage_bounds else None
+        return {
+            "steps": explorer.step,
+            "seeds": explorer.seeds,
+            "coverage": coverage,
+            "episodic_entropy": _mean(entropies),
+            "extrinsic_return": _mean(returns),
+            "episode_length": _mean(lengths),
+        }
+
+
+def metric_columns(reward: Reward | None) -> tuple[str, ...]:
+    """The header of metrics.csv for a run with this reward."""
+    own = reward.metric_names if reward is not None else ()
+    return (*METRIC_COLUMNS, "target_mean", "temperature_loss", *own)
+
+
+def _restored(state: LearnerState, arrays: dict[str, np.ndarray]) -> LearnerState:
+    """The learner's arrays; those of the replay are padded to its capacity, and grown memories to theirs."""
+    templates = tree_to_arrays(state, "learner")
+    padded = {}
+    for name, array in arrays.items():
+        shape = templates[name].shape if name in templates else array.shape
+        widths = [(0, max(want - have, 0)) for want, have in zip(shape, array.shape, strict=True)]
+        padded[name] = np.pad(array, widths) if any(w for _, w in widths) else array
+    return arrays_to_tree(state, padded, "learner")
+
+
+def _crossed(before: int, after: int, every: int | None) -> bool:
+    return every is not None and after // every > before // every
+
+
+def _mean(values: list[float]) -> float | None:
+    return float(np.nanmean(values)) if np.isfinite(values).any() else None

@@ -1,0 +1,302 @@
+"""The device side of training: replay, rewards and agents of a population, and the few programs that change them.
+
+    ingest     new records are encoded and written to the replay                         once per chunk
+    finish     an episode ended: the reward observes it, its notes are written,
+               and where its states entered the memory all stored notes are merged       once per episode
+    update     K × (sample, reward, learn) for all agents in one call                    once per chunk
+
+Every program is compiled once per shape and donates what it replaces. Numbers that change (slots, counts, agents) are
+arguments; nothing is traced again while training.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from element_rl import replay as ring
+from element_rl.agents import sac
+from element_rl.agents.networks import policy_parameters
+from element_rl.agents.sac import Batch, SACConfig
+from element_rl.encoders.state import make_state_encoder
+from element_rl.entropy import renyi_entropy
+from element_rl.envs.collector import Chunk
+from element_rl.envs.robots import EnvSpec
+from element_rl.memory.exact import NO_NODE
+from element_rl.memory.hnsw import HnswMemory
+from element_rl.replay import FinishedEpisode, Ledger, Records, Replay
+from element_rl.rewards import Reward, RewardSpec
+from element_rl.rewards.element import ElementReward, window_of
+
+EPISODE_BUCKETS = (128, 512)  # padded lengths; longer episodes take the environment's limit
+EVALUATION_ORDER = 1.001  # of the Rényi entropy that stands for Shannon's in the paper's evaluation
+
+
+class LearnerState(NamedTuple):
+    """Everything on the device that training changes; each leaf has the population axis P first."""
+
+    agents: Any
+    rewards: Any
+    replay: Replay
+
+
+class Learner:
+    """A population of agents that learn from one kind of reward, each from its own replay."""
+
+    def __init__(
+        self,
+        spec: EnvSpec,
+        reward: Reward,
+        config: SACConfig,
+        agent_seeds: Sequence[int],
+        capacity: int,
+        chunk_steps: int,
+        total_steps: int,
+    ) -> None:
+        self.spec, self.reward, self.config, self.chunk_steps = spec, reward, config, chunk_steps
+        self.seeds = jnp.asarray(agent_seeds, jnp.uint32)
+        self.ledger = Ledger(len(agent_seeds), capacity, spec.max_episode_steps, 2 * chunk_steps)
+        self._encoders = _stacked(
+            [make_state_encoder(seed, spec.observation_dim, spec.orientation_slice) for seed in agent_seeds]
+        )
+        state_dim = 5 + spec.position_dim + spec.orientation_dim
+        reward_spec = RewardSpec(spec.observation_dim, spec.action_dim, state_dim, spec.max_episode_steps, total_steps)
+        keys = jax.vmap(jax.random.key)(self.seeds)
+        self.state = LearnerState(
+            agents=jax.vmap(lambda key: sac.create(key, spec.observation_dim, spec.action_dim, config))(keys),
+            rewards=jax.vmap(lambda key: reward.init(jax.random.fold_in(key, 1), reward_spec))(keys),
+            replay=ring.create(
+                len(agent_seeds), capacity, spec.observation_dim, spec.action_dim, state_dim, reward.note_shapes()
+            ),
+        )
+        on_host = isinstance(reward, ElementReward) and reward.config.memory == "hnsw"
+        self.host_memories = [HnswMemory(state_dim) for _ in agent_seeds] if on_host else []
+        self.updates = 0
+        self._ingest = jax.jit(_ingest, donate_argnums=0)
+        self._finish = jax.jit(partial(_finish, reward), static_argnames=("rows", "remembers"), donate_argnums=(0, 1))
+        self._update = jax.jit(partial(_update, reward, config, chunk_steps), donate_argnums=(0, 1))
+        self._entropies = jax.jit(_shannon_entropies, static_argnames="rows")
+        self._episode_states = jax.jit(_episode_states, static_argnames="rows")
+
+    def ingest(self, chunk: Chunk) -> list[FinishedEpisode]:
+        """Store a chunk and observe the episodes that ended in it."""
+        slots, finished = self.ledger.place(chunk.final, chunk.count)
+        fields = (chunk.observation, chunk.action, chunk.extrinsic_reward, chunk.terminated, chunk.position)
+        replay = self._ingest(self.state.replay, self._encoders, *(np.array(field) for field in fields), slots)
+        self.state = self.state._replace(replay=replay)
+        for episode in finished:
+            self._observe(episode)
+        return finished
+
+    def update(self) -> tuple[dict[str, Array], dict[str, Array]]:
+        """K updates of every agent; their mean metrics and the new policy parameters, still on their way."""
+        agents, rewards, metrics, parameters = self._update(
+            self.state.agents,
+            self.state.rewards,
+            self.state.replay,
+            self.ledger.sample_tail.astype(np.int32),
+            self.ledger.sample_count.astype(np.int32),
+            self.seeds,
+            np.uint32(self.updates),
+        )
+        self.state = self.state._replace(agents=agents, rewards=rewards)
+        self.updates += self.chunk_steps
+        return metrics, parameters
+
+    def parameters(self) -> dict[str, np.ndarray]:
+        """The policies as the environment workers take them, [P, ...]."""
+        return jax.device_get(policy_parameters(self.state.agents.actor))
+
+    def memory_sizes(self) -> Int[np.ndarray, " P"]:
+        """Remembered states per agent."""
+        if not isinstance(self.reward, ElementReward):
+            return np.zeros(len(self.seeds), np.int64)
+        return np.asarray(self.state.rewards.memory_size).astype(np.int64)
+
+    def shannon_entropies(self, start: Int[np.ndarray, " P"], length: Int[np.ndarray, " P"]) -> Float[Array, " P"]:
+        """The paper's evaluation: matrix-based entropy of order 1.001 of one episode per agent, in bits."""
+        rows = self.spec.max_episode_steps
+        return self._entropies(self.state.replay.state, start.astype(np.int32), length.astype(np.int32), rows=rows)
+
+    def save_memories(self, folder: Path) -> None:
+        """Write the memories that live on the host."""
+        for agent, memory in enumerate(self.host_memories):
+            memory.save(folder / f"memory_{agent}")
+
+    def load_memories(self, folder: Path) -> None:
+        self.host_memories = [HnswMemory.load(folder / f"memory_{i}") for i in range(len(self.host_memories))]
+
+    def _observe(self, episode: FinishedEpisode) -> None:
+        rows = next((b for b in EPISODE_BUCKETS if b >= episode.length), self.spec.max_episode_steps)
+        rows = min(rows, self.spec.max_episode_steps)
+        remembers = False
+        distances = None
+        if isinstance(self.reward, ElementReward):
+            window = window_of(episode.step, episode.length, self.reward.config)
+            remembers = bool(window.any())
+            if self.host_memories:
+                distances = self._ask_host_memory(episode, window, rows)
+        where = (episode.agent, episode.start, episode.length, episode.step, episode.sample_head)
+        replay, rewards = self._finish(
+            self.state.replay,
+            self.state.rewards,
+            *(np.int32(number) for number in where),
+            np.int32(self.ledger.filled(episode.agent)),
+            distances,
+            rows=rows,
+            remembers=remembers,
+        )
+        self.state = self.state._replace(replay=replay, rewards=rewards)
+
+    def _ask_host_memory(self, episode: FinishedEpisode, window: np.ndarray, rows: int) -> Float[np.ndarray, "T K"]:
+        reward = self.reward
+        assert isinstance(reward, ElementReward)
+        k = reward.config.num_neighbours
+        states = self._episode_states(self.state.replay.state, episode.agent, episode.start, rows=rows)
+        states = np.asarray(states)[: episode.length]
+        memory = self.host_memories[episode.agent]
+        distances = np.full((rows, k), np.inf, np.float32)
+        distances[: episode.length] = memory.query(states, k)[0]
+        memory.insert(states[window])
+        return distances
+
+
+def _ingest(
+    replay: Replay,
+    encoders: Any,
+    observation: Float[Array, "P R O"],
+    action: Float[Array, "P R A"],
+    extrinsic_reward: Float[Array, "P R"],
+    terminated: Array,
+    position: Float[Array, "P R C"],
+    slot: Int[Array, "P R"],
+) -> Replay:
+    encode = jax.vmap(lambda encoder, o, p: jax.vmap(encoder)(o, p))  # over agents, then over their records
+    state = encode(encoders, observation, position)
+    return ring.add(replay, Records(observation, action, extrinsic_reward, terminated, state, slot))
+
+
+def _finish(
+    reward: Reward,
+    replay: Replay,
+    rewards: Any,
+    agent: Int[Array, ""],
+    start: Int[Array, ""],
+    length: Int[Array, ""],
+    step: Int[Array, ""],
+    sample_head: Int[Array, ""],
+    filled: Int[Array, ""],
+    neighbour_distances: Float[Array, "T K"] | None,
+    rows: int,
+    remembers: bool,
+) -> tuple[Replay, Any]:
+    """One agent's episode, by index: slicing the whole population for it would copy every replay."""
+    episode = ring.read_episode(replay, agent, start, length, step, rows)
+    state = jax.tree.map(lambda leaf: leaf[agent], rewards)
+    if neighbour_distances is None:
+        new_state, notes = reward.observe(state, episode)
+    else:
+        assert isinstance(reward, ElementReward)
+        new_state, notes = reward.observe(state, episode, neighbour_distances)
+    replay = ring.release_episode(replay, agent, start, length, sample_head, notes, rows)
+    if remembers:
+        assert isinstance(reward, ElementReward)
+        replay = _merge_notes(reward, replay, episode, agent, start, filled, rows)
+    rewards = jax.tree.map(lambda leaf, new: leaf.at[agent].set(new), rewards, new_state)
+    return replay, rewards
+
+
+def _merge_notes(
+    reward: ElementReward,
+    replay: Replay,
+    episode: ring.Episode,
+    agent: Int[Array, ""],
+    start: Int[Array, ""],
+    filled: Int[Array, ""],
+    rows: int,
+) -> Replay:
+    """Merge every stored note of the agent with the states that have just entered its memory."""
+    capacity = replay.observation.shape[1]
+    entering = reward.entering(episode)
+    slot = jnp.where(entering.rank == NO_NODE, capacity, (start + jnp.arange(rows, dtype=jnp.int32)) % capacity)
+    own = jnp.full(capacity, NO_NODE, jnp.int32).at[slot].set(entering.rank, mode="drop")
+    next_states = jnp.roll(replay.state[agent], -1, axis=0)  # the note in slot i is about the state in slot i + 1
+    notes = {name: stored[agent] for name, stored in replay.notes.items()}
+    merged = reward.refresh(notes, next_states, entering, own, filled)
+    return replay._replace(notes={name: replay.notes[name].at[agent].set(merged[name]) for name in replay.notes})
+
+
+def _update(
+    reward: Reward,
+    config: SACConfig,
+    num_updates: int,
+    agents: Any,
+    rewards: Any,
+    replay: Replay,
+    sample_tail: Int[Array, " P"],
+    sample_count: Int[Array, " P"],
+    seeds: Int[Array, " P"],
+    first_update: Int[Array, ""],
+) -> tuple[Any, Any, dict[str, Array], dict[str, Array]]:
+    """The learning part of Algorithm 3, `num_updates` times, for all agents."""
+
+    def learn(agent: Any, state: Any, replay: Replay, tail: Array, count: Array, seed: Array) -> Any:
+        key = jax.random.fold_in(jax.random.key(seed), 2)
+
+        def step(carry: Any, index: Array) -> Any:
+            agent, state = carry
+            keys = jax.random.split(jax.random.fold_in(key, index), 3)
+            batch = ring.sample(replay, keys[0], config.batch_size, tail, count)
+            state, reward_metrics = reward.update(state, batch, keys[1])
+            values = reward.reward(state, batch)
+            terms = {name: jnp.mean(term) for name, term in reward.reward_terms(state, batch).items()}
+            learned = Batch(batch.observation, batch.action, values, batch.next_observation, batch.terminated)
+            agent, metrics = sac.update(agent, learned, keys[2], config)
+            return (agent, state), metrics | reward_metrics | terms
+
+        indices = first_update + jnp.arange(num_updates, dtype=jnp.uint32)
+        (agent, state), metrics = jax.lax.scan(step, (agent, state), indices)
+        return agent, state, {name: jnp.mean(values) for name, values in metrics.items()}
+
+    mapped = _over_population(learn)
+    agents, rewards, metrics = mapped(agents, rewards, replay, sample_tail, sample_count, seeds)
+    return agents, rewards, metrics, policy_parameters(agents.actor)
+
+
+def _over_population(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`vmap` over the first axis; a population of one is computed without it, which is faster on a CPU."""
+
+    def mapped(*arguments: Any) -> Any:
+        if jax.tree.leaves(arguments)[0].shape[0] > 1:
+            return jax.vmap(function)(*arguments)
+        single = jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[1:]), arguments)  # a view; leaf[0] might copy
+        return jax.tree.map(lambda leaf: leaf[None], function(*single))
+
+    return mapped
+
+
+def _shannon_entropies(
+    states: Float[Array, "P N D"], start: Int[Array, " P"], length: Int[Array, " P"], rows: int
+) -> Float[Array, " P"]:
+    def one(arguments: tuple[Array, Array, Array]) -> Array:
+        agent, first, count = arguments
+        episode = _episode_states(states, agent, first, rows)
+        return renyi_entropy(episode, EVALUATION_ORDER, 1.0, jnp.arange(rows) < count)
+
+    return jax.lax.map(one, (jnp.arange(states.shape[0]), start, length))
+
+
+def _episode_states(
+    states: Float[Array, "P N D"], agent: Int[Array, ""], start: Int[Array, ""], rows: int
+) -> Float[Array, "T D"]:
+    """s_1 … s_T of an episode: the states of its next observations, followed by whatever comes after."""
+    return states[agent, (start + 1 + jnp.arange(rows)) % states.shape[1]]
+
+
+def _stacked(trees: Sequence[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)

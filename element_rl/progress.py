@@ -1,0 +1,111 @@
+"""What a person sees of a run in the terminal: a progress bar while it lasts, a table when it is done."""
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from element_rl.config import ExploreConfig
+from element_rl.explore import Progress as RunProgress
+from element_rl.explore import Watcher
+
+
+@contextlib.contextmanager
+def watching(config: ExploreConfig) -> Iterator[Watcher]:
+    """A watcher that draws a bar on a terminal, and prints a line per log interval elsewhere."""
+    console = Console()
+    agents = f"{config.seeds} seed{'s' if config.seeds > 1 else ''}"
+    console.print(f"[bold]{config.env}[/bold], reward {config.reward}, {config.steps:,} steps × {agents}")
+    if config.reward == "element":
+        console.print(_windows(config))
+    if not sys.stdout.isatty():
+        yield _line_printer(config)
+        return
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[text]}"))
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task("explore", total=config.steps, text="")
+
+        def watch(progress: RunProgress) -> None:
+            bar.update(task, completed=progress.step, text=_status(progress))
+
+        yield watch
+
+
+def summary_table(summary: dict[str, Any]) -> None:
+    """The run beside a random policy on as many steps."""
+    table = Table(title=f"{summary['env']}, {summary['steps']:,} steps × {len(summary['seeds'])} seeds")
+    table.add_column("")
+    table.add_column(summary["reward"], justify="right")
+    random = summary.get("random_policy") or {}
+    if random:
+        table.add_column("random policy", justify="right")
+    names = {
+        "coverage": "coverage (cells)",
+        "episodic_entropy": "episodic entropy (bits)",
+        "episode_length": "episode length",
+        "extrinsic_return": "task return",
+    }
+    for key, label in names.items():
+        row = [label, _number(summary[key])]
+        table.add_row(*row, *([_number(random[key])] if random else []))
+    Console().print(table)
+    Console().print(
+        f"{summary['env_steps_per_second']:,.0f} environment steps/s, {summary['wall_seconds']:.0f} s of training"
+    )
+
+
+def evaluation_table(rows: Sequence[dict[str, Any]]) -> None:
+    """One line per checkpoint."""
+    table = Table("step", "episodes", "return", "length", "entropy (bits)", "cells")
+    for row in rows:
+        cells = "–" if row["coverage"] is None else f"{row['coverage']:,}"
+        numbers = [f"{row[name]:.2f}" for name in ("extrinsic_return", "episode_length", "episodic_entropy")]
+        table.add_row(f"{row['step']:,}", str(row["episodes"]), *numbers, cells)
+    Console().print(table)
+
+
+def _windows(config: ExploreConfig) -> str:
+    interval, window = config.update_interval or 0, config.update_steps or 0
+    if config.steps <= interval:
+        return f"The lifelong memory stays empty: its first window opens at step {interval:,} (--update-interval)."
+    return f"The lifelong memory takes in {window:,} steps every {interval:,} (--update-interval, --update-steps)."
+
+
+def _line_printer(config: ExploreConfig) -> Watcher:
+    every = max(config.log_every or 1, config.steps // 20)
+    printed = [0]
+
+    def watch(progress: RunProgress) -> None:
+        if progress.step // every > printed[0] // every:
+            printed[0] = progress.step
+            print(f"{progress.step:>10,} / {progress.steps:,}  {_status(progress)}", flush=True)
+
+    return watch
+
+
+def _status(progress: RunProgress) -> str:
+    latest = progress.latest
+    parts = [f"{progress.steps_per_second:,.0f} steps/s"]
+    for name, label, form in (
+        ("coverage", "cells", ",.0f"),
+        ("episodic_entropy", "entropy", ".2f"),
+        ("episode_length", "length", ".0f"),
+        ("memory_size", "memory", ",.0f"),
+    ):
+        if np.isfinite(latest.get(name, np.nan)):
+            parts.append(f"{label} {latest[name]:{form}}")
+    return "  ".join(parts)
+
+
+def _number(values: Any) -> str:
+    """Mean, with the range over seeds where there are several."""
+    known = [v for v in (values if isinstance(values, list) else [values]) if v is not None]
+    if not known:
+        return "–"
+    spread = f"  ({min(known):,.2f} to {max(known):,.2f})" if len(known) > 1 else ""
+    return f"{np.mean(known):,.2f}{spread}"

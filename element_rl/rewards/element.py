@@ -1,0 +1,279 @@
+"""ELEMENT: r(s) = r_ep(s) + β · r_l(s), episodic state entropy plus lifelong novelty (Eq. 8).
+
+    r_ep   H(τ) of the episode the transition was in, noted once when it ends (Algorithm 3; the expectation over
+           episodes of Eq. 12 comes from sampling)
+    r_l    log(1 + ‖distances to the k nearest remembered states‖)   (Eq. 16), noted and kept current by merging
+
+Both are scaled to [0, 1] by their minimum and maximum before they are added. States enter the memory while
+0 < t mod U < T_u and t ≥ U, where t counts the environment steps of the agent; until then r_l is 0.
+
+Proposition 2 offers two more lifelong rewards from the same k distances, −log Σ κ(d_j) (KDE) and −Σ κ(d_j) (2nd-order Rényi),
+which stand for the sums over all N remembered states if the farthest of the k is at least √(2σ log((N−k)/ε)) away;
+`lifelong_condition` logs the share of the batch for which that holds.
+
+Readings where the paper is silent:
+1. An episode's states enter the memory when it ends, not step by step: the search is one batch, and the agent learns from
+   an episode only after its end anyway.
+2. Episodes of unequal length (`length_weighted`): the appendix's minimiser Σ T·H / Σ T² of the upper bound. The sum over
+   the episodes a state was in is again taken by sampling: a transition is noted T·H over the running mean of T².
+3. Min–max over the batch (as literal as any) or over all seen so far: `normalisation`.
+4. Fewer than k remembered states: the norm is over those there are.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from element_rl.entropy import kde_entropy, knn_entropy, renyi_entropy
+from element_rl.memory import exact, graph
+from element_rl.memory.exact import NO_NODE, ExactMemoryState
+from element_rl.memory.graph import GraphConfig, GraphMemoryState
+from element_rl.memory.notes import merge_distances
+from element_rl.replay import Episode, Transitions
+from element_rl.rewards.interface import RewardSpec
+from element_rl.rewards.scaling import Range, empty_range, unit_scaled, widened
+
+
+@dataclass(frozen=True)
+class ElementConfig:
+    """The paper's parameters; the defaults are those for Ant and Humanoid (see `PRESETS`)."""
+
+    lifelong_weight: float = 0.5  # β; 0 leaves the episodic reward alone
+    episodic_weight: float = 1.0  # 0 leaves the lifelong reward alone
+    estimator: Literal["renyi", "kde", "knn"] = "renyi"  # of the episodic entropy
+    renyi_order: float = 3.0  # α of the Rényi estimator
+    bandwidth: float = 1.0  # σ of the Rényi and KDE estimators
+    estimator_neighbours: int = 5  # k of the kNN estimator
+    num_neighbours: int = 3  # k of the lifelong memory
+    update_interval: int = 500_000  # U, steps between the beginnings of two update windows
+    update_steps: int = 50_000  # T_u, steps of an update window
+    memory: Literal["auto", "exact", "graph", "hnsw"] = "auto"  # see element_rl.memory
+    graph: GraphConfig = field(default_factory=GraphConfig)  # used by the graph memory only
+    lifelong_estimator: Literal["knn", "kde", "renyi2"] = "knn"  # which of Proposition 2's rewards
+    lifelong_bandwidth: float = 1.0  # σ of the kernel in kde and renyi2
+    tolerance: float = 1e-2  # ε of Proposition 2's condition
+    normalisation: Literal["batch", "running"] = "batch"  # over what minimum and maximum are taken
+    length_weighted: bool = False  # weigh episodes as the appendix does when their lengths differ
+
+    def __post_init__(self) -> None:
+        if self.lifelong_weight < 0 or self.episodic_weight < 0 or self.lifelong_weight + self.episodic_weight == 0:
+            weights = f"beta {self.lifelong_weight} and episodic weight {self.episodic_weight}"
+            raise ValueError(f"The weights of ELEMENT must not be negative nor both 0, got {weights}.")
+        if not 0 < self.update_steps <= self.update_interval:
+            window = f"T_u {self.update_steps} and U {self.update_interval}"
+            raise ValueError(f"The update window must be shorter than the interval between two, got {window}.")
+        for name in ("bandwidth", "lifelong_bandwidth", "tolerance", "num_neighbours", "estimator_neighbours"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}.")
+
+
+PRESETS: Mapping[str, ElementConfig] = {
+    "Hopper": ElementConfig(estimator="kde", graph=GraphConfig(search_steps=20, restarts=20)),
+    "Walker2d": ElementConfig(estimator="knn", graph=GraphConfig(search_steps=10, restarts=5)),
+    "Ant": ElementConfig(graph=GraphConfig(search_steps=20, restarts=10)),
+    "Humanoid": ElementConfig(graph=GraphConfig(search_steps=20, restarts=10)),
+}
+LARGEST_EXACT_ON_CPU = 100_000
+
+
+class ElementState(NamedTuple):
+    """What the reward of one agent knows."""
+
+    memory: ExactMemoryState | GraphMemoryState | tuple[()]  # () when the memory lives on the host (hnsw)
+    memory_size: Int[Array, ""]
+    lifelong_weight: Float[Array, ""]  # β, a number per agent
+    entropy_range: Range
+    novelty_range: Range
+    episodes: Float[Array, ""]
+    mean_squared_length: Float[Array, ""]
+
+
+class Entering(NamedTuple):
+    """The states of an episode that enter the memory, moved to the front, and the row each came from."""
+
+    states: Float[Array, "T D"]
+    values: Float[Array, " T"]
+    number: Int[Array, ""]  # how many rows are true
+    rank: Int[Array, " T"]  # of each row of the episode among those entering; NO_NODE for the others
+
+
+@dataclass(frozen=True)
+class ElementReward:
+    """The reward of the paper, for one agent; populations `vmap` it."""
+
+    name: ClassVar[str] = "element"
+    config: ElementConfig = field(default_factory=ElementConfig)
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return () if self.config.lifelong_estimator == "knn" else ("lifelong_condition",)
+
+    def note_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        return {"episode_entropy": (), "neighbour_distances": (self.config.num_neighbours,)}
+
+    def init(self, key: PRNGKeyArray, spec: RewardSpec) -> ElementState:
+        del key  # nothing here is random
+        capacity = states_remembered(spec.total_steps, self.config)
+        memory: Any = ()
+        if self.config.memory == "exact":
+            memory = exact.create(capacity, spec.state_dim)
+        elif self.config.memory == "graph":
+            memory = graph.create(capacity, spec.state_dim, self.config.graph)
+        zero = jnp.zeros(())
+        weight = jnp.asarray(self.config.lifelong_weight, jnp.float32)
+        return ElementState(memory, jnp.zeros((), jnp.int32), weight, empty_range(), empty_range(), zero, zero)
+
+    def observe(
+        self, state: ElementState, episode: Episode, neighbour_distances: Float[Array, "T K"] | None = None
+    ) -> tuple[ElementState, dict[str, Array]]:
+        """Entropy of the episode, distances to the memory as it is, then the memory with the episode's states.
+
+        A memory on the host cannot be asked here: its answer is given as `neighbour_distances`.
+        """
+        entropy = self.episode_entropy(episode)
+        distances = self._query(state, episode) if neighbour_distances is None else neighbour_distances
+        length = jnp.sum(episode.mask).astype(jnp.float32)
+        episodes = state.episodes + 1
+        mean_squared_length = state.mean_squared_length + (length**2 - state.mean_squared_length) / episodes
+        noted = entropy * length / jnp.maximum(mean_squared_length, 1.0) if self.config.length_weighted else entropy
+        entering = self.entering(episode)
+        state = state._replace(
+            memory=self._insert(state.memory, entering),
+            memory_size=state.memory_size + entering.number,
+            entropy_range=widened(state.entropy_range, noted[None]),
+            episodes=episodes,
+            mean_squared_length=mean_squared_length,
+        )
+        rows = episode.mask.shape[0]
+        return state, {"episode_entropy": jnp.full(rows, noted), "neighbour_distances": distances}
+
+    def refresh(
+        self,
+        notes: Mapping[str, Array],
+        states: Float[Array, "N D"],
+        entering: Entering,
+        own: Int[Array, " N"],
+        num_rows: Int[Array, ""],
+    ) -> dict[str, Array]:
+        """The notes of everything stored, now that states have entered the memory."""
+        merged = merge_distances(
+            notes["neighbour_distances"], states, entering.states, entering.number, own=own, num_rows=num_rows
+        )
+        return {**notes, "neighbour_distances": merged}
+
+    def update(
+        self, state: ElementState, batch: Transitions, key: PRNGKeyArray
+    ) -> tuple[ElementState, dict[str, Array]]:
+        del key
+        distances = batch.notes["neighbour_distances"]
+        if self.config.normalisation == "running":
+            known = jnp.isfinite(distances[:, 0])
+            state = state._replace(novelty_range=widened(state.novelty_range, self.novelty(distances), known))
+        if self.config.lifelong_estimator == "knn":
+            return state, {}
+        holds = proposition_2_holds(distances, state.memory_size, self.config.lifelong_bandwidth, self.config.tolerance)
+        return state, {"lifelong_condition": jnp.mean(holds)}
+
+    def reward(self, state: ElementState, batch: Transitions) -> Float[Array, " B"]:
+        terms = self.reward_terms(state, batch)
+        return self.config.episodic_weight * terms["reward_episodic"] + state.lifelong_weight * terms["reward_lifelong"]
+
+    def reward_terms(self, state: ElementState, batch: Transitions) -> dict[str, Float[Array, " B"]]:
+        """Both terms in [0, 1], before their weights."""
+        entropy = batch.notes["episode_entropy"]
+        novelty = self.novelty(batch.notes["neighbour_distances"])
+        entropy_range, novelty_range = state.entropy_range, state.novelty_range
+        if self.config.normalisation == "batch":
+            entropy_range, novelty_range = widened(empty_range(), entropy), widened(empty_range(), novelty)
+        return {
+            "reward_episodic": unit_scaled(entropy, entropy_range),
+            "reward_lifelong": unit_scaled(novelty, novelty_range),
+        }
+
+    def episode_entropy(self, episode: Episode) -> Float[Array, ""]:
+        """H(τ) by the configured estimator: bits for Rényi, nats for the others."""
+        if self.config.estimator == "renyi":
+            return renyi_entropy(episode.state, self.config.renyi_order, self.config.bandwidth, episode.mask)
+        if self.config.estimator == "kde":
+            return kde_entropy(episode.state, self.config.bandwidth, episode.mask)
+        return knn_entropy(episode.state, self.config.estimator_neighbours, episode.mask)
+
+    def novelty(self, neighbour_distances: Float[Array, "B K"]) -> Float[Array, " B"]:
+        """r_l from the noted distances (Eq. 16, or Proposition 2's alternatives); 0 where nothing is remembered."""
+        known = jnp.isfinite(neighbour_distances)
+        distances = jnp.where(known, neighbour_distances, 0.0)
+        if self.config.lifelong_estimator == "knn":
+            return jnp.log1p(jnp.sqrt(jnp.sum(distances**2, axis=1)))
+        kernel = jnp.where(known, jnp.exp(-(distances**2) / (2.0 * self.config.lifelong_bandwidth)), 0.0)
+        similarity = jnp.sum(kernel, axis=1)
+        if self.config.lifelong_estimator == "renyi2":
+            return -similarity
+        return jnp.where(known[:, 0], -jnp.log(jnp.maximum(similarity, 1e-30)), 0.0)
+
+    def entering(self, episode: Episode) -> Entering:
+        """The states of the episode whose step is within an update window."""
+        enters = episode.mask & in_update_window(episode.step, self.config)
+        order = jnp.argsort(~enters, stable=True)
+        rank = jnp.where(enters, jnp.cumsum(enters, dtype=jnp.int32) - 1, NO_NODE)
+        entropy = jnp.full(enters.shape, self.episode_entropy(episode)) if self.config.memory == "graph" else None
+        values = jnp.zeros(enters.shape) if entropy is None else entropy
+        return Entering(episode.state[order], values, jnp.sum(enters, dtype=jnp.int32), rank)
+
+    def _query(self, state: ElementState, episode: Episode) -> Float[Array, "T K"]:
+        k = self.config.num_neighbours
+        if isinstance(state.memory, GraphMemoryState):
+            return graph.query(state.memory, episode.state, k, self.config.graph)[0]
+        if isinstance(state.memory, ExactMemoryState):
+            return exact.query(state.memory, episode.state, k)[0]
+        raise ValueError("A memory on the host was not asked: give observe the neighbour_distances of the episode.")
+
+    def _insert(self, memory: Any, entering: Entering) -> Any:
+        if isinstance(memory, GraphMemoryState):
+            return graph.insert(memory, entering.states, entering.values, entering.number, self.config.graph)
+        if isinstance(memory, ExactMemoryState):
+            return exact.insert(memory, entering.states, entering.values, entering.number)
+        return memory
+
+
+def in_update_window(step: Any, config: ElementConfig) -> Any:
+    """0 < t mod U < T_u, from t = U on (Algorithm 3). Works on NumPy arrays and Python numbers too."""
+    phase = step % config.update_interval
+    return (phase > 0) & (phase < config.update_steps) & (step >= config.update_interval)
+
+
+def states_remembered(steps: int, config: ElementConfig) -> int:
+    """How many states of one agent enter the memory within its first `steps` steps."""
+    whole, rest = divmod(max(steps - config.update_interval, 0), config.update_interval)
+    return whole * (config.update_steps - 1) + max(min(rest, config.update_steps) - 1, 0)
+
+
+def proposition_2_holds(
+    neighbour_distances: Float[Array, "B K"], memory_size: Int[Array, ""], bandwidth: float, tolerance: float
+) -> Bool[Array, " B"]:
+    """Whether the farthest of the k neighbours is beyond √(2σ log((N−k)/ε)), so that the rest of the sum is below ε."""
+    k = neighbour_distances.shape[1]
+    others = jnp.maximum(memory_size - k, 0)
+    radius = jnp.sqrt(2.0 * bandwidth * jnp.maximum(jnp.log(jnp.maximum(others, 1) / tolerance), 0.0))
+    return (others == 0) | (neighbour_distances[:, -1] >= radius)
+
+
+def resolved_memory(config: ElementConfig, total_steps: int, on_cpu: bool) -> Literal["exact", "graph", "hnsw"]:
+    """Which memory `auto` means for a run of this length: exact on accelerators and for few states, else hnsw."""
+    if config.memory != "auto":
+        return config.memory
+    return "hnsw" if on_cpu and states_remembered(total_steps, config) > LARGEST_EXACT_ON_CPU else "exact"
+
+
+def entropy_ceiling(length: int) -> float:
+    """log2 T: the largest matrix-based entropy an episode of T states can have, in bits."""
+    return math.log2(max(length, 2))
+
+
+def window_of(episode_step: int, length: int, config: ElementConfig) -> Bool[np.ndarray, " T"]:
+    """Which transitions of an episode enter the memory, on the host."""
+    return np.asarray(in_update_window(episode_step + np.arange(length), config))

@@ -1,0 +1,310 @@
+"""ELEMENT's numbers by hand, and the two propositions of the paper checked numerically."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from element_rl.entropy import kde_entropy, knn_entropy, renyi_entropy
+from element_rl.memory.graph import GraphConfig
+from element_rl.replay import Episode, Transitions
+from element_rl.rewards import RewardSpec, make_reward
+from element_rl.rewards.element import (
+    PRESETS,
+    ElementConfig,
+    ElementReward,
+    in_update_window,
+    proposition_2_holds,
+    resolved_memory,
+    states_remembered,
+)
+
+SPEC = RewardSpec(observation_dim=1, action_dim=1, state_dim=2, max_episode_steps=8, total_steps=100)
+
+
+def episode_of(states: np.ndarray, step: int = 0, rows: int = 8) -> Episode:
+    length = len(states)
+    padded = np.full((rows, 2), np.nan, np.float32)
+    padded[:length] = states
+    nothing = jnp.zeros(rows)
+    return Episode(
+        observation=jnp.zeros((rows, 1)),
+        action=jnp.zeros((rows, 1)),
+        next_observation=jnp.zeros((rows, 1)),
+        extrinsic_reward=nothing,
+        terminated=nothing > 0,
+        state=jnp.asarray(np.nan_to_num(padded)),
+        mask=jnp.arange(rows) < length,
+        step=step + jnp.arange(rows),
+    )
+
+
+def batch_of(entropy: list[float], distances: list[list[float]]) -> Transitions:
+    size = len(entropy)
+    zeros = jnp.zeros((size, 1))
+    notes = {"episode_entropy": jnp.asarray(entropy), "neighbour_distances": jnp.asarray(distances)}
+    return Transitions(zeros, zeros, zeros, jnp.zeros(size), jnp.zeros(size, bool), jnp.zeros((size, 2)), notes)
+
+
+def element(**options) -> ElementReward:
+    settings = {"memory": "exact", "update_interval": 10, "update_steps": 5} | options
+    return ElementReward(ElementConfig(**settings))
+
+
+def test_reward_by_hand() -> None:
+    """Entropies 2, 4, 3 → 0, 1, ½. Norms of the distances 0, 5, 5 → novelty log 1, log 6, log 6 → 0, 1, 1."""
+    reward = element(lifelong_weight=0.5)
+    state = reward.init(jax.random.key(0), SPEC)
+    batch = batch_of([2.0, 4.0, 3.0], [[0.0, 0.0, 0.0], [0.0, 3.0, 4.0], [3.0, 4.0, jnp.inf]])
+    np.testing.assert_allclose(reward.novelty(batch.notes["neighbour_distances"]), np.log([1, 6, 6]), rtol=1e-6)
+    np.testing.assert_allclose(reward.reward(state, batch), [0.0, 1.5, 1.0], rtol=1e-6)
+
+
+def test_weights() -> None:
+    batch = batch_of([0.0, 1.0], [[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]])
+    for options, expected in (
+        ({"lifelong_weight": 0.0}, [0.0, 1.0]),
+        ({"episodic_weight": 0.0, "lifelong_weight": 2.0}, [2.0, 0.0]),
+        ({"lifelong_weight": 2.0}, [2.0, 1.0]),
+    ):
+        reward = element(**options)
+        np.testing.assert_allclose(reward.reward(reward.init(jax.random.key(0), SPEC), batch), expected)
+
+
+def test_constant_and_empty_batches_give_zero_not_nan() -> None:
+    unknown = [[jnp.inf] * 3] * 2
+    for normalisation in ("batch", "running"):
+        reward = element(normalisation=normalisation)
+        state = reward.init(jax.random.key(0), SPEC)
+        batch = batch_of([3.0, 3.0], unknown)
+        state, _ = reward.update(state, batch, jax.random.key(0))
+        assert reward.reward(state, batch).tolist() == [0.0, 0.0]
+        # ... and the guard leaves no scar: later batches are scaled as ever
+        state, _ = reward.observe(state, episode_of(np.zeros((3, 2))))
+        state, _ = reward.observe(state, episode_of(np.array([[0.0, 0], [50, 0], [0, 50]])))
+        assert np.isfinite(reward.reward(state, batch_of([0.0, 1.0], unknown))).all()
+
+
+def test_running_normalisation_uses_everything_seen() -> None:
+    reward = element(normalisation="running", lifelong_weight=1.0, estimator="renyi", renyi_order=2.0)
+    state = reward.init(jax.random.key(0), SPEC)
+    state, _ = reward.observe(state, episode_of(np.zeros((4, 2))))  # entropy 0
+    state, _ = reward.observe(state, episode_of(100.0 * np.arange(8).reshape(4, 2)))  # entropy log2 4 = 2
+    e = math.e
+    first = batch_of([0.0, 2.0], [[0.0] * 3, [e - 1, 0.0, 0.0]])  # novelty 0 and 1
+    state, _ = reward.update(state, first, jax.random.key(0))
+    second = batch_of([1.0, 1.0], [[math.sqrt(e) - 1, 0.0, 0.0]] * 2)  # entropy half way, novelty ½
+    np.testing.assert_allclose(reward.reward(state, second), [1.0, 1.0], rtol=1e-5)
+
+
+def test_observe_notes_the_entropy_and_the_distances_to_the_memory_before_it() -> None:
+    reward = element(renyi_order=2.0, num_neighbours=2)
+    state = reward.init(jax.random.key(0), SPEC)
+    first = np.array([[0.0, 0.0], [3.0, 4.0], [6.0, 8.0]], np.float32)
+    state, notes = reward.observe(state, episode_of(first, step=11))  # steps 11, 12, 13 are in the window (10, 15)
+    expected = float(renyi_entropy(jnp.asarray(first), 2.0))
+    np.testing.assert_allclose(notes["episode_entropy"], expected, rtol=1e-5)
+    assert np.isinf(notes["neighbour_distances"][:3]).all(), "the memory was empty"
+    assert int(state.memory_size) == int(state.memory.size) == 3
+    state, notes = reward.observe(state, episode_of(np.array([[0.0, 0.0]], np.float32), step=20))
+    np.testing.assert_allclose(notes["neighbour_distances"][0], [0.0, 5.0])
+    assert int(state.memory_size) == 3, "step 20 is in no window: t mod 10 = 0"
+
+
+def test_window_is_algorithm_3s() -> None:
+    config = ElementConfig(update_interval=10, update_steps=4)
+    steps = np.arange(35)
+    inside = [t for t in steps.tolist() if in_update_window(t, config)]
+    assert inside == [11, 12, 13, 21, 22, 23, 31, 32, 33]
+    for total in range(60):
+        assert states_remembered(total, config) == sum(bool(in_update_window(t, config)) for t in range(total))
+
+
+def test_only_states_within_the_window_enter() -> None:
+    reward = element()
+    state = reward.init(jax.random.key(0), SPEC)
+    states = np.arange(16, dtype=np.float32).reshape(8, 2)
+    state, _ = reward.observe(state, episode_of(states, step=8))  # steps 8 … 15: 11, 12, 13, 14 enter
+    assert int(state.memory_size) == 4
+    np.testing.assert_array_equal(state.memory.states[:4], states[3:7])
+    entering = reward.entering(episode_of(states, step=8))
+    assert entering.rank.tolist() == [-1, -1, -1, 0, 1, 2, 3, -1]
+
+
+def test_length_weighted_entropy() -> None:
+    """T·H over the mean of T²: lengths 2 then 4 → 2H/4, then 4H/10."""
+    reward = element(length_weighted=True, renyi_order=2.0)
+    state = reward.init(jax.random.key(0), SPEC)
+    apart = 100.0 * np.arange(8, dtype=np.float32).reshape(4, 2)
+    state, notes = reward.observe(state, episode_of(apart[:2]))  # H = 1 bit
+    np.testing.assert_allclose(notes["episode_entropy"], 2 * 1 / 4, rtol=1e-5)
+    state, notes = reward.observe(state, episode_of(apart))  # H = 2 bits, mean T² = (4 + 16) / 2
+    np.testing.assert_allclose(notes["episode_entropy"], 4 * 2 / 10, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "function"),
+    [
+        ("renyi", lambda s: renyi_entropy(s, 3.0, 0.5)),
+        ("kde", lambda s: kde_entropy(s, 0.5)),
+        ("knn", lambda s: knn_entropy(s, 2)),
+    ],
+)
+def test_each_estimator(estimator: str, function) -> None:
+    states = np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32)
+    reward = element(estimator=estimator, bandwidth=0.5, estimator_neighbours=2)
+    value = reward.episode_entropy(episode_of(states))
+    assert float(value) == pytest.approx(float(function(jnp.asarray(states))), rel=1e-5)
+
+
+def test_lifelong_estimators_by_hand() -> None:
+    distances = jnp.array([[0.0, 1.0, 2.0], [jnp.inf] * 3])
+    kernel = 1 + math.exp(-0.5) + math.exp(-2)
+    np.testing.assert_allclose(element(lifelong_estimator="kde").novelty(distances), [-math.log(kernel), 0], rtol=1e-6)
+    np.testing.assert_allclose(element(lifelong_estimator="renyi2").novelty(distances), [-kernel, 0], rtol=1e-6)
+
+
+def test_proposition_1_the_episodic_reward_minimises_the_upper_bound() -> None:
+    """L̃(r) = E_τ[(H − Σ r)²] + E_τ[T² Var_τ(r)] on episodes over a few discrete states, minimised in closed form by the
+    normal equations; equal lengths give the mean of H/T over the episodes a state is in, unequal ones Σ TH / Σ T²."""
+    rng = np.random.default_rng(0)
+    for lengths in ([5, 5, 5, 5, 5, 5], [2, 3, 5, 8, 4, 6]):
+        episodes = [rng.permutation(10)[:length] for length in lengths]  # distinct states within an episode
+        entropies = rng.uniform(1, 3, len(episodes))
+
+        def upper_bound(r: jax.Array, episodes=episodes, entropies=entropies) -> jax.Array:
+            total = 0.0
+            for states, entropy in zip(episodes, entropies, strict=True):
+                values = r[states]
+                total += (entropy - values.sum()) ** 2 + len(states) ** 2 * values.var()
+            return total
+
+        # The bound is per episode E_t[(H − T r(s_t))²]; Proposition 1's closed form weighs each state's episodes by
+        # the Monte-Carlo mean over t, 1/T: minimise the printed MSE  Σ_τ (H − T r(s))² I(s ∈ τ)  per state.
+        def printed(r: jax.Array, episodes=episodes, entropies=entropies) -> jax.Array:
+            return sum(((h - len(s) * r[s]) ** 2).sum() for s, h in zip(episodes, entropies, strict=True))
+
+        closed = np.zeros(10)
+        for state in range(10):
+            inside = [(len(s), h) for s, h in zip(episodes, entropies, strict=True) if state in s]
+            if inside:
+                closed[state] = sum(t * h for t, h in inside) / sum(t * t for t, _ in inside)
+        gradient = jax.grad(lambda r: printed(r))(jnp.asarray(closed, jnp.float32))
+        np.testing.assert_allclose(gradient, 0, atol=2e-4)
+        if len(set(lengths)) == 1:
+            gradient = jax.grad(lambda r: upper_bound(r))(jnp.asarray(closed, jnp.float32))
+            np.testing.assert_allclose(gradient, 0, atol=2e-4)
+            worse = closed + 0.01 * rng.normal(size=10)
+            assert upper_bound(jnp.asarray(worse)) > upper_bound(jnp.asarray(closed, jnp.float32))
+        # it bounds the loss from above
+        loss = sum((h - closed[s].sum()) ** 2 for s, h in zip(episodes, entropies, strict=True))
+        assert upper_bound(jnp.asarray(closed, jnp.float32)) >= loss - 1e-4
+
+
+def test_notes_sample_to_proposition_1s_average() -> None:
+    """The mean of H over the stored transitions of a state is Eq. 12: what sampling notes estimates."""
+    episodes = [([0, 1, 2], 2.0), ([0, 3, 4], 1.0), ([2, 3, 0], 4.0)]
+    noted = {}
+    for states, entropy in episodes:
+        for state in states:
+            noted.setdefault(state, []).append(entropy)
+    assert np.mean(noted[0]) == pytest.approx(7 / 3)
+    assert np.mean(noted[3]) == pytest.approx(2.5)
+
+
+@pytest.mark.parametrize("estimator", ["kde", "renyi2"])
+def test_proposition_2_knn_sums_rank_states_as_full_sums_do(estimator: str) -> None:
+    """Where the condition holds, the neglected part of Σ κ is below ε, and states rank alike."""
+    rng = np.random.default_rng(1)
+    sigma, tolerance, k = 0.01, 1e-3, 8
+    clusters = rng.uniform(-20, 20, size=(40, 2))
+    memory = np.concatenate([c + 0.1 * rng.normal(size=(rng.integers(1, 8), 2)) for c in clusters])
+    queries = (clusters + 0.1 * rng.normal(size=clusters.shape)).astype(np.float32)
+    distances = np.sort(np.linalg.norm(queries[:, None] - memory[None], axis=-1), axis=1)
+    holds = proposition_2_holds(jnp.asarray(distances[:, :k], jnp.float32), jnp.asarray(len(memory)), sigma, tolerance)
+    holds = np.asarray(holds)
+    assert holds.sum() > 20
+    kernel = np.exp(-(distances**2) / (2 * sigma))
+    assert (kernel[:, k:].sum(axis=1)[holds] <= tolerance).all()
+    reward = element(lifelong_estimator=estimator, lifelong_bandwidth=sigma, num_neighbours=k)
+    ours = np.asarray(reward.novelty(jnp.asarray(distances[:, :k], jnp.float32)))[holds]
+    sums = kernel.sum(axis=1)[holds]
+    full = -np.log(np.maximum(sums, 1e-30)) if estimator == "kde" else -sums
+    clear = sums > 10 * tolerance  # below the tolerance the order is not promised
+    assert (np.argsort(ours[clear]) == np.argsort(full[clear])).all()
+
+
+def test_the_condition_is_reported() -> None:
+    reward = element(lifelong_estimator="kde", num_neighbours=3)
+    assert reward.metric_names == ("lifelong_condition",)
+    state = reward.init(jax.random.key(0), SPEC)._replace(memory_size=jnp.asarray(1000))
+    radius = math.sqrt(2 * math.log(997 / 1e-2))
+    batch = batch_of([0.0, 0.0], [[0.0, 0.0, radius + 0.01], [0.0, 0.0, radius - 0.01]])
+    _, metrics = reward.update(state, batch, jax.random.key(0))
+    assert float(metrics["lifelong_condition"]) == 0.5
+
+
+def test_graph_memory_follows_the_same_interface() -> None:
+    reward = element(memory="graph", graph=GraphConfig(search_steps=4, restarts=4))
+    state = reward.init(jax.random.key(0), SPEC)
+    state, _ = reward.observe(state, episode_of(np.random.default_rng(0).normal(size=(4, 2)), step=11))
+    assert int(state.memory.size) == 4
+    state, notes = reward.observe(state, episode_of(np.zeros((2, 2)), step=30))
+    assert np.isfinite(notes["neighbour_distances"][:2]).all()
+
+
+def test_the_papers_presets() -> None:
+    assert PRESETS["Hopper"].estimator == "kde"
+    assert (PRESETS["Hopper"].graph.search_steps, PRESETS["Hopper"].graph.restarts) == (20, 20)
+    assert (PRESETS["Walker2d"].estimator, PRESETS["Walker2d"].estimator_neighbours) == ("knn", 5)
+    assert (PRESETS["Walker2d"].graph.search_steps, PRESETS["Walker2d"].graph.restarts) == (10, 5)
+    for robot in ("Ant", "Humanoid"):
+        preset = PRESETS[robot]
+        assert (preset.estimator, preset.renyi_order, preset.bandwidth) == ("renyi", 3.0, 1.0)
+        assert (preset.graph.search_steps, preset.graph.restarts, preset.graph.update_depth) == (20, 10, 2)
+    for preset in PRESETS.values():
+        assert (preset.lifelong_weight, preset.num_neighbours) == (0.5, 3)
+        assert (preset.update_interval, preset.update_steps) == (500_000, 50_000)
+
+
+def test_auto_memory_depends_on_size_and_device() -> None:
+    config = ElementConfig()
+    assert resolved_memory(config, 1_000_000, on_cpu=True) == "exact"  # 49,999 states
+    assert resolved_memory(config, 10_000_000, on_cpu=True) == "hnsw"
+    assert resolved_memory(config, 10_000_000, on_cpu=False) == "exact"
+    assert resolved_memory(dataclasses.replace(config, memory="graph"), 10, on_cpu=True) == "graph"
+
+
+def test_make_reward() -> None:
+    reward = make_reward("element", env="Walker2d-v5", lifelong_weight=0.1)
+    assert isinstance(reward, ElementReward)
+    assert (reward.config.estimator, reward.config.lifelong_weight) == ("knn", 0.1)
+    with pytest.raises(ValueError, match="no reward called 'curiosity'; choose one of"):
+        make_reward("curiosity")
+    with pytest.raises(ValueError, match="does not take these options: colour"):
+        make_reward("element", colour=1)
+    with pytest.raises(ValueError, match="must not be negative nor both 0"):
+        make_reward("element", lifelong_weight=-1.0)
+    with pytest.raises(ValueError, match="update window must be shorter"):
+        make_reward("element", update_interval=10, update_steps=11)
+
+
+def test_population_equals_agents_alone() -> None:
+    """observe and reward vmapped over agents with different β."""
+    reward = element()
+    states = np.random.default_rng(3).normal(size=(3, 8, 2)).astype(np.float32)
+    episodes = [episode_of(s, step=11) for s in states]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *episodes)
+    single = reward.init(jax.random.key(0), SPEC)
+    population = jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), single)
+    population = population._replace(lifelong_weight=jnp.array([0.0, 0.5, 5.0]))
+    population, notes = jax.vmap(reward.observe)(population, stacked)
+    for agent, beta in enumerate([0.0, 0.5, 5.0]):
+        alone, alone_notes = reward.observe(single._replace(lifelong_weight=jnp.asarray(beta)), episodes[agent])
+        for ours, theirs in zip(jax.tree.leaves(population), jax.tree.leaves(alone), strict=True):
+            np.testing.assert_allclose(ours[agent], theirs, rtol=1e-5)
+        for name in notes:
+            np.testing.assert_allclose(notes[name][agent], alone_notes[name], rtol=1e-5)
