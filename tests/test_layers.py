@@ -22,7 +22,11 @@ ALLOWED = {
     "replay": {"memory", "encoders"},
     "rewards": {"distances", "entropy", "memory", "encoders", "replay"},
     "metrics": {"entropy", "envs"},
-    "runs": {"files"},
+    "trees": set(),
+    "events": set(),
+    "provenance": {"files"},
+    "manifests": {"files"},
+    "runs": {"files", "events", "manifests"},
     "plots": {"runs", "files"},
 }
 FORBIDDEN_OUTSIDE = {

@@ -9,7 +9,8 @@ import pytest
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
-from element_rl import plots, runs
+from element_rl import plots
+from element_rl.files import write_arrays
 from element_rl.runs import RunError, RunFolder
 
 BOUNDS = {"coverage_bounds": [[-25, 25], [-25, 25]], "coverage_axes": ["x", "y"]}
@@ -61,7 +62,7 @@ def add_evaluation(run: RunFolder, checkpoints: int = 5) -> None:
         positions = moves.cumsum(axis=1)
         positions[0, 200:] = np.nan
         arrays[f"step_{step:09d}/positions"] = positions.astype(np.float32)
-    runs.write_arrays(run.evaluation_path / "trajectories.safetensors", arrays, {})
+    write_arrays(run.evaluation_path / "trajectories.safetensors", arrays)
 
 
 @pytest.fixture(scope="module")
@@ -233,7 +234,7 @@ def test_trajectories_of_one_and_of_many_checkpoints(tmp_path: Path, checkpoints
 def test_trajectories_without_positions(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path / "run", {"env": "Ant-v5", "reward": "element", **BOUNDS})
     arrays = {"step_000000001/positions": np.full((2, 9, 2), np.nan), "step_000000001/returns": np.zeros(2)}
-    runs.write_arrays(run.evaluation_path / "trajectories.safetensors", arrays, {})
+    write_arrays(run.evaluation_path / "trajectories.safetensors", arrays)
     with pytest.raises(RunError, match=r"holds no positions"):
         plots.trajectories(run)
 

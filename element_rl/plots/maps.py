@@ -1,0 +1,176 @@
+"""Where in the plane of its coverage axes a run has been: visits per cell, and single episodes."""
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import matplotlib
+import numpy as np
+from jaxtyping import Float, Num
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import LineCollection
+from matplotlib.colors import BoundaryNorm, ListedColormap, LogNorm
+from matplotlib.figure import Figure
+
+from element_rl.files import read_arrays
+from element_rl.plots.style import QUIET, START, STYLE, Run, figure_title, opened, steps_text
+from element_rl.runs import RunError, RunFolder
+
+START_MARK: Any = {
+    "marker": "o",
+    "markersize": 7,
+    "markerfacecolor": START,
+    "markeredgecolor": "white",
+    "markeredgewidth": 1.2,
+    "linestyle": "none",
+    "label": "start",
+    "zorder": 5,
+}
+MOST_SEEDS_SHOWN = 5
+CROP_MARGIN = 0.08  # of the visited extent, on each side
+MOST_VECTOR_POINTS = 200_000  # trajectories with more points than this are drawn as pixels, also in SVG
+
+
+@matplotlib.rc_context(STYLE)
+def density_map(run: Run, step: int | None = None) -> Figure:
+    """Share of all visits that fell on each coverage cell, up to a checkpoint (default: the newest)."""
+    (folder,) = opened([run])
+    bounds, names = _coverage_grid(folder)
+    step = folder.latest_checkpoint() if step is None else step
+    visits = folder.load_visits(step)
+    if not visits.any():
+        raise RunError(f"The run {folder.path} has visited no coverage cell up to step {step}.")
+    start = folder.config.get("coverage_start", [0, 0] if names == ["x", "y"] else None)
+    start = None if start is None else [float(coordinate) for coordinate in start]
+    together = _shares(visits.sum(axis=0))
+    alone = [_shares(seed) for seed in visits[:MOST_SEEDS_SHOWN]] if len(visits) > 1 else []
+    view = _View(bounds, _crop(visits.sum(axis=0), bounds, names, start), start, names == ["x", "y"])
+    norm = LogNorm(np.nanmin([together, *alone]), np.nanmax([together, *alone]))
+
+    # Placed by hand, in inches: automatic layouts lose the labels of axes whose shape is fixed.
+    width, height = 5.5, 6.0 if alone else 4.9
+    figure = Figure(figsize=(width, height))
+    axes = figure.add_axes((0.75 / width, 1 - 4.35 / height, 3.8 / width, 3.8 / height))
+    image = _draw_density(axes, together, view, norm)
+    figure.colorbar(image, cax=axes.inset_axes((1.03, 0, 0.035, 1)), label="share of visits (log scale)")
+    axes.set_title(f"{figure_title([folder], with_reward=True)} · {steps_text(step or 0)} steps per seed\n")
+    axes.text(0, 1.02, _described(view, names, visits.shape), transform=axes.transAxes, color=QUIET, size=8)
+    axes.set(xlabel=f"{names[0]} (m)", ylabel=f"{names[1]} (m)")
+    axes.locator_params(nbins=6)
+    if start is not None:
+        axes.legend(loc="upper right", handletextpad=0.2)
+    for seed, share in enumerate(alone):
+        panel = figure.add_axes(((0.75 + 0.77 * seed) / width, 0.28 / height, 0.72 / width, 0.72 / height))
+        _draw_density(panel, share, view, norm, start_size=3.5)
+        panel.set_title(f"seed {seed}", size=7.5, pad=3)
+        panel.set_xlabel(f"{np.isfinite(share).sum():,} cells", size=7.5)
+        panel.set(xticks=[], yticks=[])
+        panel.spines[:].set(visible=True, color="#BBBBBB")
+    return figure
+
+
+@matplotlib.rc_context(STYLE)
+def trajectories(run: Run) -> Figure:
+    """Episodes of the policies of all evaluated checkpoints, from early (dark) to late (light)."""
+    (folder,) = opened([run])
+    found = _positions(folder)
+    steps = sorted(found)
+    names = _coverage_grid(folder)[1]
+    colours = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.88, len(steps)))
+    figure = Figure(figsize=(6.0, 4.8), layout="constrained")
+    axes = figure.subplots()
+    pixels = sum(array.shape[0] * array.shape[1] for array in found.values()) > MOST_VECTOR_POINTS
+    for colour, step in zip(colours, steps, strict=True):
+        episodes = [episode[np.isfinite(episode).all(axis=1)] for episode in found[step]]
+        axes.add_collection(LineCollection(episodes, colors=[colour], linewidths=1.0, alpha=0.9, rasterized=pixels))
+    starts = np.concatenate([array[:, 0] for array in found.values()])
+    axes.plot(*np.nanmean(starts, axis=0), **START_MARK)
+    axes.autoscale_view()
+    if names == ["x", "y"]:
+        axes.set_aspect("equal", adjustable="datalim")
+    axes.set_title(f"{figure_title([folder], with_reward=True)} · {sum(map(len, found.values()))} episodes")
+    axes.set(xlabel=f"{names[0]} (m)", ylabel=f"{names[1]} (m)")
+    axes.legend(loc="upper right", handletextpad=0.2)
+    _draw_step_scale(figure, axes, colours, steps)
+    return figure
+
+
+def _coverage_grid(folder: RunFolder) -> tuple[Float[np.ndarray, "2 2"], list[str]]:
+    """Bounds [[low, high], [low, high]] and names of the two coverage axes."""
+    if not folder.config.get("coverage_bounds"):
+        raise RunError(f"The run {folder.path} counts no coverage: its environment has no coverage bounds.")
+    return np.asarray(folder.config["coverage_bounds"], np.float64), folder.config["coverage_axes"]
+
+
+def _shares(visits: Num[np.ndarray, "X Y"]) -> Float[np.ndarray, "X Y"]:
+    """Visits as shares of their sum; NaN, and so left white, where there was none."""
+    return np.where(visits > 0, visits / max(visits.sum(), 1), np.nan)
+
+
+class _View(NamedTuple):
+    """What part of the plane a density map shows."""
+
+    bounds: Float[np.ndarray, "2 2"]  # [low, high] of each axis of the grid
+    limits: Float[np.ndarray, "2 2"]  # of the part shown
+    start: list[float] | None
+    equal_scales: bool  # one metre is as long on both axes
+
+
+def _crop(
+    visits: Num[np.ndarray, "X Y"], bounds: Float[np.ndarray, "2 2"], names: list[str], start: list[float] | None
+) -> Float[np.ndarray, "2 2"]:
+    """The visited part of the bounds, with the start and a margin; square in the x–y plane where the bounds allow it."""
+    cell = (bounds[:, 1] - bounds[:, 0]) / visits.shape
+    visited = [np.flatnonzero(visits.any(axis=other)) for other in (1, 0)]
+    low = bounds[:, 0] + cell * [line[0] for line in visited]
+    high = bounds[:, 0] + cell * [line[-1] + 1 for line in visited]
+    if start is not None:
+        low, high = np.minimum(low, start), np.maximum(high, start)
+    size = (high - low) * (1 + 2 * CROP_MARGIN)
+    size = np.full(2, size.max()) if names == ["x", "y"] else size
+    centre = (low + high) / 2
+    return np.clip(np.stack([centre - size / 2, centre + size / 2], axis=1), bounds[:, :1], bounds[:, 1:])
+
+
+def _draw_density(
+    axes: Axes, share: Float[np.ndarray, "X Y"], view: _View, norm: LogNorm, start_size: float = 6.0
+) -> ScalarMappable:
+    (left, right), (low, high) = view.bounds.tolist()
+    # Rows of an image run along its vertical axis, the first axis of the grid along the horizontal one.
+    image = axes.imshow(share.T, norm=norm, cmap="viridis_r", origin="lower", extent=(left, right, low, high))
+    axes.set(xlim=view.limits[0], ylim=view.limits[1], aspect="equal" if view.equal_scales else "auto")
+    axes.grid(visible=False)
+    if view.start is not None:
+        axes.plot(*view.start, **START_MARK | {"markersize": start_size})
+    return image
+
+
+def _described(view: _View, names: Sequence[str], shape: tuple[int, ...]) -> str:
+    ranges = [f"{name} from {low:g} to {high:g} m" for name, (low, high) in zip(names, view.bounds, strict=True)]
+    part = "all" if np.allclose(view.bounds, view.limits) else "the visited part"
+    return f"{part} of {shape[-2]}×{shape[-1]} cells, {', '.join(ranges)}".replace("-", "−")
+
+
+def _positions(folder: RunFolder) -> dict[int, Float[np.ndarray, "episodes T 2"]]:
+    """Recorded positions by the step of the checkpoint they come from; NaN after the end of an episode."""
+    file = folder.evaluation_path / "trajectories.safetensors"
+    if not file.exists():
+        raise RunError(f"The run {folder.path} has no trajectories yet: `element evaluate {folder.path}` records them.")
+    found = {}
+    for name, array in read_arrays(file)[0].items():
+        match = re.fullmatch(r"step_(\d+)/positions", name)
+        if match and np.isfinite(array).all(axis=2).any():
+            found[int(match[1])] = array
+    if not found:
+        raise RunError(f"The file {file} holds no positions: `element evaluate {folder.path}` records them again.")
+    return found
+
+
+def _draw_step_scale(figure: Figure, axes: Axes, colours: Float[np.ndarray, "C 4"], steps: Sequence[int]) -> None:
+    """A colour scale with one field per checkpoint, at most ten of them labelled."""
+    scale = ScalarMappable(BoundaryNorm(np.arange(len(steps) + 1) - 0.5, len(steps)), ListedColormap(colours))
+    shown = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), 10)).astype(int))
+    bar = figure.colorbar(scale, ax=axes, label="policy after this many steps", ticks=shown, shrink=0.9, pad=0.02)
+    bar.ax.set_yticklabels([steps_text(steps[position]) for position in shown])
+    bar.ax.tick_params(which="both", length=0)
