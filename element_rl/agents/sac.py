@@ -1,0 +1,192 @@
+"""Soft Actor-Critic with a learned temperature (Haarnoja et al., 2018, arXiv:1812.05905), for one agent.
+
+The backbone of the paper's Algorithm 3 on the robots, with its table of SAC hyper-parameters as defaults. `jax.vmap`
+makes a population, `jax.lax.scan` many updates in one call. With α the temperature, d the terminated flag, and actions
+ã ~ π(·|s) drawn by the reparametrisation of `networks.squashed_gaussian`, one `update` descends, in this order,
+
+    y    = r + γ (1 - d) (min_i Q̄_i(s', ã') - α log π(ã'|s'))
+    J_Q  = E[½ Σ_i (Q_i(s, a) - y)²],        then Q̄ ← Q̄ + τ (Q - Q̄)
+    J_π  = E[α log π(ã|s) - min_i Q_i(s, ã)]    with the critics just updated
+    J_α  = α (H[π] - H̄)                         with H[π] = -E[log π(ã|s)], H̄ = target_entropy
+
+Departures from the code the paper names for its SAC (github.com/seolhokim/Mujoco-Pytorch):
+
+1. A time limit is not an end: only `terminated` stops the bootstrap, truncation does not. There both stop it.
+2. The standard deviation depends on the observation, as in the SAC papers. There it is one free vector.
+3. log α is learned, so that α stays positive. There α itself is.
+4. The squared error of J_Q, as in the SAC papers. There the smooth L1 loss.
+5. log π is exact. There an ε of 1e-3 inside the logarithm bounds it.
+6. Layers start as PyTorch's `Linear` does by default. There orthogonal with zero biases.
+7. Three hidden layers. There `layer_num = 3`, the paper's value too, counts the output layer: two hidden layers;
+   `SACConfig(hidden_sizes=(256, 256))` gives those.
+8. Rewards are taken as given. There they are multiplied by 0.1 on the way in.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+
+from element_rl.agents.networks import Actor, TwinCritics, squashed_gaussian
+
+
+@dataclass(frozen=True)
+class SACConfig:
+    """The paper's Table of SAC hyper-parameters."""
+
+    hidden_sizes: tuple[int, ...] = (256, 256, 256)  # ReLU layers of the actor and of each critic
+    actor_learning_rate: float = 3e-4  # Adam, as for the two below
+    critic_learning_rate: float = 3e-4
+    temperature_learning_rate: float = 3e-4  # 0 holds the temperature at its initial value
+    discount: float = 0.99  # γ
+    target_rate: float = 0.005  # τ: share of the critics in the target critics, per update
+    initial_temperature: float = 0.2  # α at the first update; learned from there
+    target_entropy: float | None = None  # H̄, in nats; None means -action_dim
+    batch_size: int = 128  # transitions per update (used by the training loop)
+    learn_start: int = 1_000  # random steps before the first update (used by the training loop)
+
+    def __post_init__(self) -> None:
+        for name, valid, range_ in (
+            ("hidden_sizes", len(self.hidden_sizes) > 0 and min(self.hidden_sizes) > 0, "one or more positive widths"),
+            ("discount", 0.0 <= self.discount <= 1.0, "between 0 and 1"),
+            ("target_rate", 0.0 < self.target_rate <= 1.0, "above 0 and at most 1"),
+            ("initial_temperature", self.initial_temperature > 0.0, "above 0 (its logarithm is learned)"),
+            ("batch_size", self.batch_size > 0, "at least 1"),
+        ):
+            if not valid:
+                raise ValueError(f"SACConfig.{name} is {getattr(self, name)!r}; choose {range_}.")
+
+
+class Batch(NamedTuple):
+    """Transitions to learn from; `terminated` is true where the task ended, not where time ran out."""
+
+    observation: Float[Array, "B O"]
+    action: Float[Array, "B A"]  # in [-1, 1]
+    reward: Float[Array, " B"]
+    next_observation: Float[Array, "B O"]
+    terminated: Float[Array, " B"] | Bool[Array, " B"]
+
+
+class SACState(eqx.Module):
+    """All that learns: a pytree of arrays only, so that vmap, buffer donation and flat files need no special care."""
+
+    actor: Actor
+    critics: TwinCritics
+    target_critics: TwinCritics
+    log_temperature: Float[Array, ""]
+    actor_optimiser: PyTree[Array]
+    critic_optimiser: PyTree[Array]
+    temperature_optimiser: PyTree[Array]
+
+
+@partial(jax.jit, static_argnames=("observation_dim", "action_dim", "config"))  # one compilation, not one per array
+def create(key: PRNGKeyArray, observation_dim: int, action_dim: int, config: SACConfig) -> SACState:
+    """A fresh agent; the same key gives the same agent."""
+    actor_key, critic_key = jax.random.split(key)
+    actor = Actor.create(actor_key, observation_dim, action_dim, config.hidden_sizes)
+    critics = TwinCritics.create(critic_key, observation_dim, action_dim, config.hidden_sizes)
+    log_temperature = jnp.log(jnp.asarray(config.initial_temperature, jnp.float32))
+    return SACState(
+        actor=actor,
+        critics=critics,
+        target_critics=jax.tree.map(jnp.copy, critics),  # a copy: one buffer cannot be donated twice
+        log_temperature=log_temperature,
+        actor_optimiser=optax.adam(config.actor_learning_rate).init(actor),
+        critic_optimiser=optax.adam(config.critic_learning_rate).init(critics),
+        temperature_optimiser=optax.adam(config.temperature_learning_rate).init(log_temperature),
+    )
+
+
+def act(
+    state: SACState, observation: Float[Array, " O"], key: PRNGKeyArray, deterministic: bool = False
+) -> Float[Array, " A"]:
+    """One action in (-1, 1): drawn from the policy, or tanh of its mean. `host_policy` computes the same in NumPy."""
+    mean, log_std = state.actor(observation[None])
+    noise = jnp.zeros_like(mean) if deterministic else jax.random.normal(key, mean.shape)
+    action, _ = squashed_gaussian(mean, log_std, noise)
+    return action[0]
+
+
+def update(
+    state: SACState, batch: Batch, key: PRNGKeyArray, config: SACConfig
+) -> tuple[SACState, dict[str, Float[Array, ""]]]:
+    """One gradient step of critics, target critics, actor and temperature; metrics are those of the losses below."""
+    target_noise, policy_noise = jax.random.normal(key, (2, *batch.action.shape))
+
+    target = critic_target(state, batch, target_noise, config.discount)
+    critic_gradient, critic_metrics = jax.grad(critic_loss, has_aux=True)(state.critics, batch, target)
+    critics, critic_optimiser = _adam_step(
+        critic_gradient, state.critic_optimiser, state.critics, config.critic_learning_rate
+    )
+    target_critics = optax.incremental_update(critics, state.target_critics, config.target_rate)
+
+    temperature = jnp.exp(state.log_temperature)
+    actor_gradient, actor_metrics = jax.grad(actor_loss, has_aux=True)(
+        state.actor, critics, temperature, batch.observation, policy_noise
+    )
+    actor, actor_optimiser = _adam_step(actor_gradient, state.actor_optimiser, state.actor, config.actor_learning_rate)
+
+    target_entropy = -float(batch.action.shape[-1]) if config.target_entropy is None else config.target_entropy
+    temperature_gradient, temperature_metrics = jax.grad(temperature_loss, has_aux=True)(
+        state.log_temperature, actor_metrics["policy_entropy"], target_entropy
+    )
+    log_temperature, temperature_optimiser = _adam_step(
+        temperature_gradient, state.temperature_optimiser, state.log_temperature, config.temperature_learning_rate
+    )
+
+    new_state = SACState(
+        actor, critics, target_critics, log_temperature, actor_optimiser, critic_optimiser, temperature_optimiser
+    )
+    return new_state, critic_metrics | actor_metrics | temperature_metrics
+
+
+def critic_target(state: SACState, batch: Batch, noise: Float[Array, "B A"], discount: float) -> Float[Array, " B"]:
+    """y = r + γ (1 - d) (min_i Q̄_i(s', ã') - α log π(ã'|s')): the soft value of what follows, unless nothing follows."""
+    next_action, next_log_probability = squashed_gaussian(*state.actor(batch.next_observation), noise)
+    next_q = jnp.min(state.target_critics(batch.next_observation, next_action), axis=0)
+    next_value = next_q - jnp.exp(state.log_temperature) * next_log_probability
+    continues = 1.0 - batch.terminated.astype(next_value.dtype)
+    return batch.reward + discount * continues * next_value
+
+
+def critic_loss(
+    critics: TwinCritics, batch: Batch, target: Float[Array, " B"]
+) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
+    """J_Q = E[½ Σ_i (Q_i(s, a) - y)²]; the target is a constant."""
+    q = critics(batch.observation, batch.action)
+    loss = 0.5 * jnp.mean(jnp.sum((q - target[None]) ** 2, axis=0))
+    return loss, {"critic_loss": loss, "q_mean": jnp.mean(q), "target_mean": jnp.mean(target)}
+
+
+def actor_loss(
+    actor: Actor,
+    critics: TwinCritics,
+    temperature: Float[Array, ""],
+    observation: Float[Array, "B O"],
+    noise: Float[Array, "B A"],
+) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
+    """J_π = E[α log π(ã|s) - min_i Q_i(s, ã)], through the sampled action; differentiate with respect to the actor only."""
+    action, log_probability = squashed_gaussian(*actor(observation), noise)
+    q = jnp.min(critics(observation, action), axis=0)
+    loss = jnp.mean(temperature * log_probability - q)
+    return loss, {"actor_loss": loss, "policy_entropy": -jnp.mean(log_probability)}
+
+
+def temperature_loss(
+    log_temperature: Float[Array, ""], policy_entropy: Float[Array, ""], target_entropy: float
+) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
+    """J_α = α (H[π] - H̄): a policy more random than the target lowers α, a less random one raises it."""
+    temperature = jnp.exp(log_temperature)
+    loss = temperature * (policy_entropy - target_entropy)
+    return loss, {"temperature_loss": loss, "temperature": temperature}
+
+
+def _adam_step(gradient: Any, optimiser_state: Any, parameters: Any, learning_rate: float) -> tuple[Any, Any]:
+    """The parameters one step of Adam further, and the optimiser's new state."""
+    updates, optimiser_state = optax.adam(learning_rate).update(gradient, optimiser_state, parameters)
+    return optax.apply_updates(parameters, updates), optimiser_state
