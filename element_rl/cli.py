@@ -58,11 +58,14 @@ def _explore(arguments: list[str]) -> int:
         resume: Path | None = None  # continue the run in this folder; settings are taken from it
 
     folder = _resumed_folder(arguments)
-    default = None
+    default: Explore | None = None
     if folder is not None:
         stored = RunFolder.open(folder).config
         default = Explore(_config_from_json(ExploreConfig, stored["settings"]), resume=folder)
-    args = tyro.cli(Explore, args=arguments, prog="element explore", default=default)
+    if default is None:
+        args = tyro.cli(Explore, args=arguments, prog="element explore")
+    else:
+        args = tyro.cli(Explore, args=arguments, prog="element explore", default=default)
     config, spec, reward = resolved(args.config)
     if args.resume is not None:
         run = RunFolder.open(args.resume, metric_columns(reward))
@@ -166,7 +169,7 @@ def _config_from_json(kind: type, values: dict[str, Any]) -> Any:
 @contextlib.contextmanager
 def _stop_signals() -> Iterator[Any]:
     """Within this, Ctrl-C and SIGTERM ask for a stop at the next chunk; a second one ends the process at once."""
-    asked = []
+    asked: list[int] = []
 
     def ask(number: int, frame: Any) -> None:
         if asked:

@@ -5,11 +5,13 @@ evaluation folder, where `element plot` finds them, and on request a video.
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from element_rl.agents.host_policy import squashed_gaussian_action
 from element_rl.config import ExploreConfig, parsed_options
@@ -62,15 +64,14 @@ def _evaluate_checkpoint(
     returns, lengths, entropies, paths = [], [], [], []
     env = make_env(config.env, **parsed_options(config))
     for agent in range(len(policy["bias_0"])):
-        encoder = make_state_encoder(config.seed + agent, spec.observation_dim, spec.orientation_slice)
+        measure = _entropy_measure(config.seed + agent, spec)
         parameters = {name: array[agent] for name, array in policy.items()}
         for episode in range(episodes):
             seed = [config.seed + agent, step, episode]
             observations, positions, total = _run_episode(env, spec, parameters, seed, deterministic)
-            states = np.stack([encoder(o, p) for o, p in zip(observations[1:], positions[1:], strict=True)])
             returns.append(total)
-            lengths.append(len(states))
-            entropies.append(float(renyi_entropy(states, EVALUATION_ORDER)))
+            lengths.append(len(observations) - 1)
+            entropies.append(measure(observations[1:], positions[1:]))
             paths.append(positions)
     env.close()
     padded = np.full((len(paths), spec.max_episode_steps + 1, spec.position_dim), np.nan, np.float32)
@@ -85,6 +86,22 @@ def _evaluate_checkpoint(
         "episodic_entropy": float(np.mean(entropies)),
         "coverage": None if cells is None else len(cells),
     }, padded
+
+
+def _entropy_measure(seed: int, spec: EnvSpec) -> Callable[[np.ndarray, np.ndarray], float]:
+    """The paper's evaluation entropy of an episode's observations and positions, compiled for the longest episode."""
+    encoder = make_state_encoder(seed, spec.observation_dim, spec.orientation_slice)
+
+    @jax.jit
+    def entropy(observations: Array, positions: Array, mask: Array) -> Array:
+        return renyi_entropy(jax.vmap(encoder)(observations, positions), EVALUATION_ORDER, 1.0, mask)
+
+    def measure(observations: np.ndarray, positions: np.ndarray) -> float:
+        missing = spec.max_episode_steps - len(observations)
+        padded = [np.pad(array, ((0, missing), (0, 0))) for array in (observations, positions)]
+        return float(entropy(*padded, np.arange(spec.max_episode_steps) < len(observations)))
+
+    return measure
 
 
 def _run_episode(
@@ -121,6 +138,7 @@ def _write_video(
     env = make_env(config.env, render_mode="rgb_array", **parsed_options(config))
     parameters = {name: array[0] for name, array in policy.items()}
     try:
+        writer: Any
         with imageio.get_writer(path, fps=FRAMES_PER_SECOND, macro_block_size=16) as writer:
             _run_episode(
                 env, spec, parameters, [config.seed, step, 0], deterministic, lambda: writer.append_data(env.render())

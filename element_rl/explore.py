@@ -106,6 +106,7 @@ class Explorer:
         self.episode_index = np.zeros(len(self.seeds), np.int64)
         self.seconds = 0.0  # of training, over all resumptions
         self.latest: dict[str, float] = {}
+        self.rows: list[dict[str, Any]] = []  # of metrics, where there is no folder for them
 
     @property
     def step(self) -> int:
@@ -212,11 +213,10 @@ class Explorer:
             "hardware": hardware(),
         }
 
-    def final_metrics(self) -> dict[str, list[float | None]]:
-        """Coverage at the end; entropy, return and episode length averaged over the last tenth of the run."""
-        assert self.run is not None
-        logged = self.run.read_metrics()
-        recent = logged["step"] > (1 - FINAL_SHARE) * self.step
+    def final_metrics(self, share: float = FINAL_SHARE) -> dict[str, list[float | None]]:
+        """Coverage at the end; entropy, return and episode length averaged over the last `share` of the run."""
+        logged = self.run.read_metrics() if self.run is not None else self._logged_here()
+        recent = logged["step"] > (1 - share) * self.step
         final: dict[str, list[float | None]] = {
             "coverage": [int(c) for c in self.tracker.coverage()]
             if self.spec.coverage_bounds
@@ -239,6 +239,11 @@ class Explorer:
         }
         if self.run is not None:
             self.run.append_metrics(rows)
+        else:
+            self.rows += rows
+
+    def _logged_here(self) -> dict[str, np.ndarray]:
+        return {name: np.array([row[name] for row in self.rows], np.float64) for name in self.rows[0]}
 
     def _evaluated_entropies(self) -> Float[np.ndarray, " P"]:
         return np.asarray(self.learner.shannon_entropies(self.tracker.last_start, self.tracker.last_length))
@@ -261,25 +266,8 @@ def random_policy(config: ExploreConfig) -> dict[str, Any] | None:
     config = dataclasses.replace(config, reward="random", seeds=config.random_seeds)
     config, spec, reward = resolved(config)
     with Explorer(config, spec, reward, None) as explorer:
-        entropies, lengths, returns = [], [], []
-        last_log = 0
-        while explorer.step < config.steps:
-            explorer.train_chunk()
-            if _crossed(last_log, explorer.step, config.log_every):
-                last_log = explorer.step
-                explorer._log()
-                entropies.append(explorer.latest["episodic_entropy"])
-                lengths.append(explorer.latest["episode_length"])
-                returns.append(explorer.latest["extrinsic_return"])
-        coverage = [int(c) for c in explorer.tracker.coverage()] if spec.coverage_bounds else None
-        return {
-            "steps": explorer.step,
-            "seeds": explorer.seeds,
-            "coverage": coverage,
-            "episodic_entropy": _mean(entropies),
-            "extrinsic_return": _mean(returns),
-            "episode_length": _mean(lengths),
-        }
+        explorer.train(lambda progress: None, lambda: False)
+        return {"steps": explorer.step, "seeds": explorer.seeds, **explorer.final_metrics(share=1.0)}
 
 
 def metric_columns(reward: Reward | None) -> tuple[str, ...]:
@@ -301,7 +289,3 @@ def _restored(state: LearnerState, arrays: dict[str, np.ndarray]) -> LearnerStat
 
 def _crossed(before: int, after: int, every: int | None) -> bool:
     return every is not None and after // every > before // every
-
-
-def _mean(values: list[float]) -> float | None:
-    return float(np.nanmean(values)) if np.isfinite(values).any() else None

@@ -21,7 +21,7 @@ ALLOWED = {
     "agents": set(),
     "replay": {"memory", "encoders"},
     "rewards": {"distances", "entropy", "memory", "encoders", "replay"},
-    "metrics": {"entropy", "envs"},
+    "metrics": {"entropy", "envs", "replay"},
     "trees": set(),
     "events": set(),
     "provenance": {"files"},

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from element_rl.memory import notes
 from element_rl.memory.notes import merge_distances
 
-
 merge = jax.jit(merge_distances)
 
 
