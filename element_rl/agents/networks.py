@@ -56,7 +56,7 @@ class MLP(eqx.Module):
 
     @staticmethod
     def create(key: PRNGKeyArray, sizes: Sequence[int]) -> "MLP":
-        # One draw for all layers: every further call of the generator would cost a second of compilation.
+        # One draw for all layers: a draw for every array compiles several times more slowly.
         layers = list(pairwise(sizes))
         draws = jax.random.uniform(key, (sum((fan_in + 1) * fan_out for fan_in, fan_out in layers),), minval=-1.0)
         weights, biases, start = [], [], 0
