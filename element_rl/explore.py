@@ -1,8 +1,8 @@
 """The off-policy loop: Algorithm 3 for a population, resumable.
 
-A chunk is K environment steps of every agent. While the environments step with the policies as they were, the device makes
-K updates from everything that had been seen; then the new records are stored, and episodes that ended are observed. So a
-policy acts K steps behind its learner, and neither side waits for the other.
+A chunk is K environment steps of every agent. While the environments step with the policies as they were, the previous chunk
+is stored, its finished episodes are observed, and the device makes K updates from all that. So a policy acts K steps behind
+its learner, and neither side waits for the other.
 
 A checkpoint may fall anywhere. It holds the learner, the replay and the counters, but no environment: episodes depend on
 their seed and their actions only, so the running ones are re-enacted on resuming, and the resumed run equals the
@@ -20,7 +20,7 @@ from jaxtyping import Float
 
 from element_rl.agents.host_policy import squashed_gaussian_action
 from element_rl.config import ExploreConfig, agent_seeds, parsed_options, resolved
-from element_rl.envs.collector import Collector
+from element_rl.envs.collector import Chunk, Collector
 from element_rl.envs.robots import EnvSpec
 from element_rl.learner import Learner, LearnerState
 from element_rl.metrics import Tracker
@@ -102,6 +102,9 @@ class Explorer:
             env_options=parsed_options(config),
             num_workers=config.workers,
         )
+        if self.learns:
+            self.collector.set_parameters(self.parameters)
+        self._unsettled: Chunk | None = None  # the latest chunk, until it is in the replay
         self.chunk = 0  # chunks done
         self.episode_index = np.zeros(len(self.seeds), np.int64)
         self.seconds = 0.0  # of training, over all resumptions
@@ -134,24 +137,33 @@ class Explorer:
                 raise Interrupted(self.step)
 
     def train_chunk(self) -> None:
-        """One turn of Algorithm 3: act (lines 7–9) while learning (lines 18–23), then store and observe (10–16)."""
-        warm = self.step >= self.config.sac.learn_start
-        self.collector.start(self.chunk, self.parameters if self.learns and warm else None)
+        """One turn of Algorithm 3: while the agents act (lines 7–9), store and observe what they did before (10–16) and
+        learn from it (18–23). The environments never wait for anything but the learner's new policies."""
+        acts = self.learns and self.step >= self.config.sac.learn_start
+        self.collector.start(self.chunk, "as set" if acts else None)
+        self.settle()
         # By the time the longest possible episode is over, every agent has transitions to learn from.
         if self.learns and self.step >= max(self.config.sac.learn_start, self.spec.max_episode_steps):
             metrics, parameters = self.learner.update()
             self.tracker.see_update(metrics)
             self.parameters = jax.device_get(parameters)
-        chunk = self.collector.wait()
-        finished = self.learner.ingest(chunk)
-        self.tracker.see_chunk(chunk, finished)
-        self.episode_index = np.array(chunk.episode_index)
+            self.collector.set_parameters(self.parameters)
+        self._unsettled = self.collector.wait()
         self.chunk += 1
+
+    def settle(self) -> None:
+        """Store the latest chunk and observe the episodes that ended in it, if that has not happened yet."""
+        if self._unsettled is None:
+            return
+        chunk, self._unsettled = self._unsettled, None
+        self.tracker.see_chunk(chunk, self.learner.ingest(chunk))
+        self.episode_index = np.array(chunk.episode_index)
 
     def save(self) -> None:
         """Write a checkpoint."""
         if self.run is None:
             return
+        self.settle()
         filled = max(self.learner.ledger.filled(agent) for agent in range(len(self.seeds)))
         replay = jax.tree.map(lambda leaf: leaf[:, :filled], self.learner.state.replay)  # the rest was never written
         state = self.learner.state._replace(replay=replay)
@@ -191,6 +203,8 @@ class Explorer:
         if self.learner.host_memories:
             self.learner.load_memories(folder)
         self.parameters = self.learner.parameters()
+        if self.learns:
+            self.collector.set_parameters(self.parameters)
         self.run.truncate_metrics(self.step)
         self.collector.resume(self.episode_index, self._running_actions())
 
@@ -228,6 +242,7 @@ class Explorer:
         return final
 
     def _log(self) -> None:
+        self.settle()
         entropies = self._evaluated_entropies()
         timing = {
             "env_steps_per_second": self.step * len(self.seeds) / max(self.seconds, 1e-9),

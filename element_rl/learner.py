@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, UInt
 
 from element_rl import replay as ring
 from element_rl.agents import sac
@@ -240,8 +240,8 @@ def _update(
     replay: Replay,
     sample_tail: Int[Array, " P"],
     sample_count: Int[Array, " P"],
-    seeds: Int[Array, " P"],
-    first_update: Int[Array, ""],
+    seeds: UInt[Array, " P"],
+    first_update: UInt[Array, ""],
 ) -> tuple[Any, Any, dict[str, Array], dict[str, Array]]:
     """The learning part of Algorithm 3, `num_updates` times, for all agents."""
 

@@ -147,7 +147,7 @@ def _grown(state: Any, needed: int) -> Any:
     rows = state.states.shape[0]
     if needed <= rows:
         return state
-    extra = max(2 * rows, exact.BLOCK * -(-needed // exact.BLOCK)) - rows
+    extra = max(2 * rows, exact.ROWS * -(-needed // exact.ROWS)) - rows
     grown = {}
     for name, leaf in state._asdict().items():
         widths = [(0, extra)] + [(0, 0)] * (leaf.ndim - 1)
