@@ -16,27 +16,31 @@ Run `python -m benchmarks.bench_memory`; `--quick` takes about a minute and leav
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import multiprocessing
 import os
 import time
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import faiss
+import jax
 import numpy as np
 from jaxtyping import Float, Int
 
 from benchmarks.memory_tables import render_growth, render_indexes
 from benchmarks.neighbour_indexes import CANDIDATES, Candidate, Index
 from benchmarks.tables import PAGE, provenance, replace_table
-from benchmarks.trajectories import CACHE, Rate, held_out_episodes, remembered_states
+from benchmarks.trajectories import CACHE, held_out_episodes, remembered_states
 from element_rl.memory import load_memory
 
 NUM_NEIGHBOURS = 3
 BATCH = 1_000
+LARGEST_FOR_ALL = 1_000_000  # beyond it hnsw only
 SECONDS_PER_REPEAT = 10.0  # slow indexes answer fewer of the queries
 RESULTS = CACHE / "benchmarks" / "memory.json"
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -48,12 +52,12 @@ Answer = tuple[Float[np.ndarray, "Q K"], Int[np.ndarray, "Q K"]]
 def main() -> None:
     arguments = _arguments()
     results_path = RESULTS.with_name("memory-quick.json") if arguments.quick else RESULTS
-    tasks: list[tuple[Rate, int, str]] = [("step", n, name) for n in arguments.sizes for name in arguments.backends]
-    tasks += [("physics", size, "hnsw") for size in arguments.growth]
-    for rate, size, name in tasks:
-        print(f"{name}, {size:,} states, {rate} data …", flush=True)
-        row = measure_apart(name, rate, size, arguments.repeats, arguments.keep)
-        _keep_row(results_path, f"{name}/{rate}/{size}", row)
+    for size, name in itertools.product(arguments.sizes, arguments.backends):
+        if size > LARGEST_FOR_ALL and name != "hnsw":
+            continue
+        print(f"{name}, {size:,} states …", flush=True)
+        row = measure_apart(name, size, arguments.repeats, arguments.keep)
+        _keep_row(results_path, f"{name}/{size}", row)
         print(json.dumps(row), flush=True)
     rows = list(json.loads(results_path.read_text()).values())
     indexes, growth = render_indexes(rows), render_growth(rows)
@@ -64,9 +68,9 @@ def main() -> None:
         replace_table(page, "memory-growth", growth)
 
 
-def measure_apart(name: str, rate: Rate, size: int, repeats: int, keep: bool) -> dict[str, Any]:
+def measure_apart(name: str, size: int, repeats: int, keep: bool) -> dict[str, Any]:
     """One row, measured in a fresh process; a row that only says what went wrong if that process fails."""
-    states = remembered_states(size, rate)
+    states = remembered_states(size)
     queries = np.concatenate(held_out_episodes())
     truth = true_neighbours(states, queries)
     os.environ.update(dict.fromkeys(THREADS, "1"))  # read by the libraries when the new process loads them
@@ -83,7 +87,7 @@ def measure_apart(name: str, rate: Rate, size: int, repeats: int, keep: bool) ->
     process.join()
     if process.exitcode and "error" not in row:
         row = {"error": f"the process ended with code {process.exitcode}"}
-    return {"index": name, "rate": rate, "size": size, "made_with": provenance(PACKAGES)} | row
+    return {"index": name, "size": size, "made_with": provenance(PACKAGES)} | row
 
 
 def _measure_and_send(sender: Any, name: str, *arguments: Any) -> None:
@@ -132,7 +136,7 @@ def built(candidate: Candidate, states: Float[np.ndarray, "N D"], saved: Path | 
     costs = []
     for start in range(0, len(states), size):
         batch = states[start : start + size]
-        pair = _timed(lambda batch=batch: index.insert(batch))  # type: ignore[misc]
+        pair = _timed(partial(_insert_and_wait, index, batch))
         costs.append([1e6 * seconds / len(batch) for seconds in pair])
     last = costs[-max(len(costs) // 10, 10) :]
     insertion = {
@@ -172,6 +176,11 @@ def reward_quality(answer: Answer, truth: Answer) -> dict[str, float]:
         "bias": float(np.mean(reward[known] / true_reward[known])),
         "incomplete": float(1.0 - known.mean()),
     }
+
+
+def _insert_and_wait(index: Index, states: Float[np.ndarray, "M D"]) -> None:
+    index.insert(states)
+    jax.block_until_ready(getattr(index, "_state", None))  # JAX returns before it has computed
 
 
 def _ask(index: Index, queries: Float[np.ndarray, "Q D"]) -> Answer:
@@ -235,12 +244,11 @@ def _keep_row(path: Path, key: str, row: dict[str, Any]) -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure the memories and their peers on Ant trajectories.")
-    parser.add_argument("--sizes", type=int, nargs="*", default=[10_000, 100_000, 1_000_000], help="states remembered")
+    sizes = [10_000, 100_000, 1_000_000, 10_000_000]
+    parser.add_argument("--sizes", type=int, nargs="*", default=sizes, help="states remembered; above 1e6 hnsw only")
     parser.add_argument(
         "--backends", nargs="+", choices=list(CANDIDATES), default=list(CANDIDATES), help="which indexes"
     )
-    growth = [100_000, 1_000_000, 10_000_000]
-    parser.add_argument("--growth", type=int, nargs="*", default=growth, help="sizes of the growth table (hnsw only)")
     parser.add_argument("--repeats", type=int, default=7, help="how often the queries are asked; the median counts")
     parser.add_argument("--keep", action="store_true", help="save our indexes under .cache and load them the next time")
     parser.add_argument("--quick", action="store_true", help="2,000 states, without pynndescent, print only")
@@ -249,7 +257,7 @@ def _arguments() -> argparse.Namespace:
     )
     arguments = parser.parse_args()
     if arguments.quick:
-        arguments.sizes, arguments.growth, arguments.repeats = [2_000], [2_000], 3
+        arguments.sizes, arguments.repeats = [2_000], 3
         arguments.backends = [name for name in arguments.backends if name != "pynndescent"]
     return arguments
 

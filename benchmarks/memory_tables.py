@@ -7,33 +7,30 @@ from typing import Any
 import numpy as np
 
 from benchmarks.neighbour_indexes import CANDIDATES
-from benchmarks.tables import markdown_table, significant, source_line
+from benchmarks.tables import FIELDS, markdown_table, significant, source_line
+
+GROWTH_FROM = 100_000
 
 
 def render_indexes(rows: list[dict[str, Any]]) -> str:
     """One line per index and size, sizes together, in the order of `CANDIDATES`."""
     header = ["index", "states", "µs/insert", "µs/query (lowest–highest)", "wall µs/query", "recall@3"]
     header += ["correlation", "bias", "bytes/state"]
-    chosen = [row for row in rows if row["rate"] == "step"]
-    chosen.sort(key=lambda row: (row["size"], list(CANDIDATES).index(row["index"])))
+    chosen = sorted(rows, key=lambda row: (row["size"], list(CANDIDATES).index(row["index"])))
     return _with_source(header, [_line(row) for row in chosen], chosen)
 
 
 def render_growth(rows: list[dict[str, Any]]) -> str:
-    """hnsw only: cost against the number of states, beside log N."""
-    header = ["states", "µs/insert", "µs/query (lowest–highest)", "distances/query", "cost ÷ first", "log N ÷ first"]
-    header += ["recall@3", "correlation", "bias", "bytes/state"]
-    chosen = sorted(
-        (row for row in rows if row["rate"] == "physics" and "error" not in row), key=lambda row: row["size"]
-    )
+    """hnsw only, from 1e5 states: the cost of a query and the distances it computed against log N."""
+    header = ["states", "µs/query", "growth", "distances/query", "growth", "log N", "growth", "recall@3"]
+    chosen = [row for row in rows if row["index"] == "hnsw" and "error" not in row and row["size"] >= GROWTH_FROM]
+    chosen.sort(key=lambda row: row["size"])
     lines = []
     for row in chosen:
-        cost = _median(row) / _median(chosen[0])
-        logarithm = np.log(row["size"]) / np.log(chosen[0]["size"])
-        growth = [significant(row["distances_per_query"]), f"{cost:.2f}", f"{logarithm:.2f}"]
-        lines.append(
-            [f"{row['size']:,}", significant(row["cpu_us_per_insert"]), _query_cost(row), *growth, *_quality(row)]
-        )
+        cells = [f"{row['size']:,}"]
+        for measured in (_median, lambda row: row["distances_per_query"], lambda row: np.log(row["size"])):
+            cells += [significant(measured(row)), f"×{measured(row) / measured(chosen[0]):.2f}"]
+        lines.append([*cells, f"{row['recall']:.4f}"])
     return _with_source(header, lines, chosen)
 
 
@@ -56,10 +53,11 @@ def _median(row: dict[str, Any]) -> float:
 
 def _quality(row: dict[str, Any]) -> list[str]:
     bytes_per_state = significant(row["memory_bytes"] / row["size"])
-    return [f"{row['recall']:.3f}", f"{row['correlation']:.3f}", f"×{row['bias']:.3f}", bytes_per_state]
+    return [f"{row['recall']:.4f}", f"{row['correlation']:.4f}", f"×{row['bias']:.3f}", bytes_per_state]
 
 
 def _with_source(header: list[str], lines: list[list[str]], rows: list[dict[str, Any]]) -> str:
-    """The table, and under it where its figures come from: once for each commit they were measured at."""
-    sources = sorted({source_line(row["made_with"]) for row in rows})
-    return "\n\n".join([markdown_table(header, lines), *sources])
+    """The table, and under it where its figures come from: rows may have been measured at several commits."""
+    made_with = [row["made_with"] for row in rows]
+    merged = {field: ", ".join(dict.fromkeys(made[field] for made in made_with)) for field in FIELDS}
+    return f"{markdown_table(header, lines)}\n\n{source_line(merged)}"

@@ -18,7 +18,7 @@ from element_rl.memory import make_memory
 from element_rl.memory.hnsw import HnswConfig
 
 Answer = tuple[Float[np.ndarray, "Q K"], Int[np.ndarray, "Q K"]]
-SETTINGS = HnswConfig()
+SETTINGS = HnswConfig(construction_candidates=200)
 
 
 class Index(Protocol):
@@ -147,7 +147,7 @@ CANDIDATES = {
     "exact": Candidate("**exact**", _ours("exact"), ours=True),
     "graph": Candidate("**graph**, k=3, R1=20, R2=10", _ours("graph", restarts=10), ours=True),
     "graph-20": Candidate("**graph**, k=3, R1=20, R2=20", _ours("graph", restarts=20), ours=True),
-    "hnsw": Candidate(f"**hnsw**, {_HNSW}", _ours("hnsw"), ours=True),
+    "hnsw": Candidate(f"**hnsw**, {_HNSW}", _ours("hnsw", config=SETTINGS), ours=True),
     "faiss-flat": Candidate("faiss flat", _faiss_flat),
     "faiss-hnsw": Candidate("faiss HNSW, its defaults (M=32, 40, 16)", _faiss_hnsw),
     "hnswlib": Candidate(f"hnswlib, {_HNSW}", HnswlibIndex),

@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+FIELDS = ("machine", "versions", "commit", "date")
 PAGE = ROOT / "docs" / "benchmarks.md"
 
 

@@ -16,12 +16,12 @@ SOURCE = {"machine": "a machine", "versions": "some versions", "commit": "abc", 
 @pytest.fixture(scope="module")
 def episodes() -> list[np.ndarray]:
     recorded = itertools.islice(trajectories._episodes(seed=7), 6)
-    return [trajectories.encode(episode[:: trajectories.PHYSICS_STEPS]) for episode in recorded]
+    return [trajectories.encode(episode) for episode in recorded]
 
 
 def test_recording_is_what_gymnasium_gives() -> None:
     seed = 3
-    recorded = next(trajectories._episodes(seed))[:: trajectories.PHYSICS_STEPS]
+    recorded = next(trajectories._episodes(seed))
     environment = gymnasium.make("Ant-v5", include_cfrc_ext_in_observation=False)
     observation, info = environment.reset(seed=seed)
     generator = np.random.default_rng(seed)
@@ -37,14 +37,12 @@ def test_recording_is_what_gymnasium_gives() -> None:
 
 def test_recordings_are_cached_and_repeat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trajectories, "CACHE", tmp_path)
-    monkeypatch.setattr(trajectories, "SHARD_STEPS", 100)
+    monkeypatch.setattr(trajectories, "SHARD_STATES", 100)
     for number in range(3):
         trajectories._record_shard(number)
     small, large = trajectories.remembered_states(150), trajectories.remembered_states(250)
     assert small.shape == (150, trajectories.STATE_SIZE)
     np.testing.assert_array_equal(small, large[:150])
-    fine = trajectories.remembered_states(600, "physics")
-    np.testing.assert_allclose(fine[:500:5], small[:100], atol=1e-6)
 
 
 def test_states_are_embedding_position_orientation(episodes: list[np.ndarray]) -> None:
@@ -78,7 +76,7 @@ def test_reward_quality_by_hand() -> None:
 
 
 def test_failing_row_is_a_row(episodes: list[np.ndarray]) -> None:
-    row = {"index": "usearch", "rate": "step", "size": 10, "made_with": SOURCE, "error": "MemoryError: | no"}
+    row = {"index": "usearch", "size": 10, "made_with": SOURCE, "error": "MemoryError: | no"}
     assert "failed: MemoryError: / no" in memory_tables.render_indexes([row])
     assert "failed" not in memory_tables.render_growth([row])
 
