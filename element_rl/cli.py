@@ -14,6 +14,7 @@ import tyro
 from element_rl import __version__
 
 USER_ERROR = 2  # exit code when the user has to change something
+EPISODES_DRAWN = 2  # per checkpoint and seed, in the figure of trajectories at the end of a run
 INTERRUPTED = 130  # exit code of a run that was told to stop and can be resumed
 
 COMMANDS = {
@@ -44,8 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _explore(arguments: list[str]) -> int:
     from element_rl.config import ExploreConfig, resolved
     from element_rl.explore import Interrupted, explore, metric_columns
-    from element_rl.plots import plot_run
-    from element_rl.progress import watching
+    from element_rl.progress import summary_table, watching
     from element_rl.provenance import config_difference
     from element_rl.runs import RunFolder
 
@@ -56,6 +56,7 @@ def _explore(arguments: list[str]) -> int:
         config: Annotated[ExploreConfig, tyro.conf.arg(name="")]
         out: Path | None = None  # the run's folder (runs/ENV-REWARD-SEED)
         resume: Path | None = None  # continue the run in this folder; settings are taken from it
+        figures: bool = True  # act with the checkpoint policies and draw figures at the end
 
     folder = _resumed_folder(arguments)
     default: Explore | None = None
@@ -88,22 +89,22 @@ def _explore(arguments: list[str]) -> int:
     except Interrupted as interrupted:
         print(f"Stopped at step {interrupted.step:,}. Continue with: element explore {config.env} --resume {run.path}")
         return INTERRUPTED
-    _finish_run(run, summary, plot_run)
+    if args.figures:
+        _draw(run, summary)
+    summary_table(summary)
+    print(f"Run: {run.path}")
     return 0
 
 
-def _finish_run(run: Any, summary: dict[str, Any], plot_run: Any) -> None:
+def _draw(run: Any, summary: dict[str, Any]) -> None:
     from element_rl.evaluate import evaluate
-    from element_rl.progress import summary_table
+    from element_rl.plots import plot_run
 
     if summary["reward"] != "random":
-        evaluate(run, episodes=3)
-    paths = plot_run([run], say=lambda text: None)
-    summary_table(summary)
-    print(f"Run: {run.path}")
-    for path in paths:
+        evaluate(run, episodes=EPISODES_DRAWN)
+    for path in plot_run([run], say=lambda text: None):
         if path.suffix == ".png":
-            print(f"     {path}")
+            print(f"Figure: {path}")
 
 
 def _evaluate(arguments: list[str]) -> int:

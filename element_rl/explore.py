@@ -227,11 +227,11 @@ class Explorer:
             "hardware": hardware(),
         }
 
-    def final_metrics(self, share: float = FINAL_SHARE) -> dict[str, list[float | None]]:
+    def final_metrics(self, share: float = FINAL_SHARE) -> dict[str, list[Any]]:
         """Coverage at the end; entropy, return and episode length averaged over the last `share` of the run."""
         logged = self.run.read_metrics() if self.run is not None else self._logged_here()
         recent = logged["step"] > (1 - share) * self.step
-        final: dict[str, list[float | None]] = {
+        final: dict[str, list[Any]] = {
             "coverage": [int(c) for c in self.tracker.coverage()]
             if self.spec.coverage_bounds
             else [None] * len(self.seeds)

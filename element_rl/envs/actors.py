@@ -25,7 +25,7 @@ Policy = Callable[[Mapping[str, np.ndarray], np.ndarray, np.ndarray], np.ndarray
 _EPISODE_STREAM = 1_000_003
 
 
-class CollectorError(RuntimeError):
+class CollectorError(ValueError):
     """An agent, its environment or its worker process failed; the message names it."""
 
 

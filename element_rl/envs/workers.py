@@ -26,6 +26,7 @@ import numpy as np
 from element_rl.envs.actors import ActorGroup, CollectorError, Population
 
 _SPAWN = multiprocessing.get_context("spawn")
+_MAIN_PROCESS_DECIDES = {signal.SIGINT, signal.SIGTERM}  # workers end when their pipe closes
 _ALIGNMENT = 64  # bytes: every array begins a cache line after the one before
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
@@ -130,7 +131,8 @@ def _agents_text(agents: Sequence[int]) -> str:
 
 def _serve(pickled: bytes, agents: Sequence[int], block: Any, connection: Connection) -> None:
     """The worker process: build the agents, then answer commands until the main process closes the pipe."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in _MAIN_PROCESS_DECIDES:
+        signal.signal(number, signal.SIG_IGN)
     try:
         population: Population = pickle.loads(pickled)
         group = ActorGroup(population, agents, _views(block, population.array_layout()))
@@ -166,12 +168,15 @@ def _worker_surroundings() -> Iterator[None]:
     """What a process inherits, set as workers need it, for as long as it takes to start them.
 
     - One thread for linear algebra: there is a worker for every core.
-    - Ctrl-C blocked (not ignored, which would lose one that comes now): workers are born with it blocked.
+    - Ctrl-C and SIGTERM blocked (not ignored, which would lose one that comes now): workers are born with them blocked.
+      Job schedulers send SIGTERM to every process of a run; the checkpoint needs the workers to finish their chunk.
     - No `__main__`: spawn would import the user's script again, and with it JAX, in every worker.
     """
     before = {name: os.environ.get(name) for name in _ONE_THREAD}
     main_module = sys.modules["__main__"]
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if hasattr(signal, "pthread_sigmask") else None
+    mask = (
+        signal.pthread_sigmask(signal.SIG_BLOCK, _MAIN_PROCESS_DECIDES) if hasattr(signal, "pthread_sigmask") else None
+    )
     os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
     sys.modules["__main__"] = types.ModuleType("__main__")
     try:

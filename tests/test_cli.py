@@ -1,0 +1,160 @@
+"""Mistakes are answered by one sentence and exit code 2, and lose nothing."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+
+from element_rl.cli import COMMANDS, main
+from element_rl.runs import RunFolder
+
+TINY = [
+    *("--replay-size", "2500", "--sac.hidden-sizes", "8", "--sac.batch-size", "8", "--workers", "0"),
+    *("--chunk-steps", "50", "--random-seeds", "0"),
+]
+
+
+def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line a wrong command line gets."""
+    try:
+        code = main(list(arguments))
+    except SystemExit as exit_:
+        code = exit_.code
+    captured = capsys.readouterr()
+    assert code == 2
+    assert "Traceback" not in captured.err
+    return captured.err.strip()
+
+
+def test_overview_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    assert all(name in capsys.readouterr().out for name in COMMANDS)
+    assert main([]) == 2
+    for command in COMMANDS:
+        with pytest.raises(SystemExit) as exit_:
+            main([command, "--help"])
+        assert exit_.value.code == 0
+    assert main(["--version"]) == 0
+
+
+def test_every_setting_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    from element_rl.config import ExploreConfig
+
+    with pytest.raises(SystemExit):
+        main(["explore", "--help"])
+    text = capsys.readouterr().out
+    for field in dataclasses.fields(ExploreConfig):
+        assert field.name.replace("_", "-") in text or field.name in ("env", "sac")
+    assert "weight of the lifelong reward" in text
+
+
+def test_unknown_things(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert "There is no command 'explroe'" in complaint(capsys, "explroe")
+    sentence = complaint(capsys, "explore", "Antt-v5", "--out", str(tmp_path / "x"))
+    assert "There is no environment 'Antt-v5'; did you mean Ant-v5" in sentence
+    assert "\n" not in sentence
+    assert "CartPole-v1" in complaint(capsys, "explore", "CartPole-v1", "--out", str(tmp_path / "x"))
+    assert "--steps must be at least 1, got 0" in complaint(capsys, "explore", "Ant-v5", "--steps", "0")
+    assert "beta" in complaint(capsys, "explore", "Ant-v5", "--beta", "-1", "--out", str(tmp_path / "x"))
+    assert "too small" in complaint(capsys, "explore", "Ant-v5", "--replay-size", "10", "--out", str(tmp_path / "x"))
+    assert "no run folder" in complaint(capsys, "explore", "Ant-v5", "--resume", str(tmp_path / "nowhere"))
+    assert "no run folder" in complaint(capsys, "plot", str(tmp_path / "nowhere"))
+    assert "no run folder" in complaint(capsys, "evaluate", str(tmp_path / "nowhere"))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "hopper"
+    arguments = ["explore", "Hopper-v5", "--steps", "1500", "--checkpoint-every", "500", "--out", str(out), *TINY]
+    assert main(arguments) == 0
+    return out
+
+
+def test_a_whole_run_leaves_figures_and_a_summary(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("config.json", "metrics.csv", "summary.json"):
+        assert (finished / name).is_file()
+    assert list(finished.glob("events.*"))
+    figures = {path.stem for path in (finished / "figures").glob("*.png")}
+    assert {"coverage", "density_map", "trajectories"} <= figures
+    assert main(["plot", str(finished), "--out", str(finished / "elsewhere")]) == 0
+    assert list((finished / "elsewhere").glob("*.png"))
+    assert main(["evaluate", str(finished), "--episodes", "1", "--deterministic"]) == 0
+    assert "1,500" in capsys.readouterr().out
+
+
+def test_an_existing_run_is_not_overwritten(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (finished / "metrics.csv").read_bytes()
+    sentence = complaint(capsys, "explore", "Hopper-v5", "--steps", "100", "--out", str(finished))
+    assert "--resume" in sentence
+    assert (finished / "metrics.csv").read_bytes() == before
+
+
+def test_resuming_with_another_configuration(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (finished / "metrics.csv").read_bytes()
+    sentence = complaint(capsys, "explore", "Hopper-v5", "--resume", str(finished), "--beta", "0.25")
+    assert "beta" in sentence
+    assert "0.25" in sentence
+    assert "\n" not in sentence
+    assert (finished / "metrics.csv").read_bytes() == before
+
+
+def test_a_damaged_checkpoint_is_named(finished: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(finished, copy)
+    victim = copy / "checkpoints" / "step_000001500" / "resume" / "arrays.safetensors"
+    data = bytearray(victim.read_bytes())
+    data[len(data) // 2] ^= 1
+    victim.write_bytes(bytes(data))
+    sentence = complaint(capsys, "explore", "Hopper-v5", "--resume", str(copy), "--steps", "2000")
+    assert "arrays.safetensors" in sentence
+
+
+class Poisoned(gymnasium.Env):
+    """Observes NaN at its seventh step."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
+    action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action):
+        self.time += 1
+        observation = np.full(3, np.nan if self.time == 7 else 0.0, np.float32)
+        return observation, 0.0, False, False, {}
+
+
+def test_nan_observations_name_agent_step_and_field(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    gymnasium.register("Poisoned-v0", entry_point=Poisoned, max_episode_steps=20)
+    sentence = complaint(capsys, "explore", "Poisoned-v0", "--steps", "100", "--out", str(tmp_path / "run"), *TINY)
+    for part in ("Agent 0", "observation", "nan", "step 7", "episode 0"):
+        assert part in sentence
+
+
+def test_a_full_disk_during_a_checkpoint(tmp_path: Path) -> None:
+    """Files may not grow beyond 200 kB: the checkpoint fails in one sentence, what was logged stays readable."""
+    script = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000));"
+        "from element_rl.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    out = tmp_path / "run"
+    arguments = ["explore", "Hopper-v5", "--steps", "2000", "--checkpoint-every", "1000", "--out", str(out), *TINY]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, env=dict(os.environ)
+    )
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "could not be written" in done.stderr
+    run = RunFolder.open(out)
+    assert run.latest_checkpoint() is None
+    assert len(run.read_metrics()["step"]) > 0

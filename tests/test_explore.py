@@ -1,0 +1,238 @@
+"""The loop as a whole: the same seed twice, interrupted, killed at random moments; the result is always the same."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from element_rl.agents.sac import SACConfig
+from element_rl.config import ExploreConfig, resolved
+from element_rl.explore import Explorer, Interrupted, explore, metric_columns
+from element_rl.runs import RunFolder
+
+TIMING = ("env_steps_per_second", "wall_seconds")
+SMALL = ExploreConfig(
+    "Hopper-v5",
+    steps=1_600,
+    seeds=2,
+    replay_size=3_000,
+    chunk_steps=40,
+    log_every=200,
+    checkpoint_every=400,
+    update_interval=200,
+    update_steps=100,
+    random_seeds=0,
+    workers=0,
+    env_options={"max_episode_steps": "100"},
+    sac=SACConfig(hidden_sizes=(16, 16), batch_size=16, learn_start=200),
+)
+
+
+def start(path: Path, config: ExploreConfig) -> RunFolder:
+    config, spec, reward = resolved(config)
+    settings = {"env": config.env, "reward": config.reward, "settings": dataclasses.asdict(config)}
+    bounds = {"coverage_bounds": spec.coverage_bounds, "coverage_axes": spec.coverage_axes}
+    return RunFolder.create(path, settings | bounds, metric_columns(reward))
+
+
+def outcome(run: RunFolder) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Metrics without their timing, and the last policy."""
+    metrics = {name: values for name, values in run.read_metrics().items() if name not in TIMING}
+    return metrics, run.load_policy()
+
+
+def assert_same(a: tuple[dict, dict], b: tuple[dict, dict]) -> None:
+    for ours, theirs in zip(a, b, strict=True):
+        assert ours.keys() == theirs.keys()
+        for name in ours:
+            np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    run = start(tmp_path_factory.mktemp("undisturbed") / "run", SMALL)
+    explore(SMALL, run)
+    return run
+
+
+def test_metrics_and_summary(undisturbed: RunFolder) -> None:
+    metrics = undisturbed.read_metrics()
+    assert metrics["step"].tolist() == [step for step in range(200, 1_601, 200) for _ in range(2)]
+    assert metrics["seed"].tolist() == [0, 1] * 8
+    last = metrics["step"] == 1_600
+    assert (metrics["coverage"][last] > 5).all()
+    assert (metrics["memory_size"][last] > 300).all()
+    for name in ("critic_loss", "actor_loss", "temperature", "q_mean", "reward_episodic", "reward_lifelong"):
+        assert np.isfinite(metrics[name][last]).all(), name
+    assert (metrics["episodic_entropy"][last] > 0).all()
+    assert (metrics["entropy_saturation"][last] <= 1).all()
+    summary = undisturbed.read_summary()
+    assert summary["steps"] == 1_600
+    assert summary["seeds"] == [0, 1]
+    for name in ("coverage", "episodic_entropy", "extrinsic_return"):
+        assert len(summary[name]) == 2
+    for name in ("env", "reward", "wall_seconds", "env_steps_per_second", "versions", "random_policy"):
+        assert name in summary
+    assert undisturbed.checkpoint_steps() == [400, 800, 1200, 1600]
+    visits = undisturbed.load_visits()
+    np.testing.assert_array_equal(np.count_nonzero(visits, axis=(1, 2)), summary["coverage"])
+
+
+def test_the_same_seed_twice(undisturbed: RunFolder, tmp_path: Path) -> None:
+    run = start(tmp_path / "run", SMALL)
+    explore(SMALL, run)
+    assert_same(outcome(undisturbed), outcome(run))
+
+
+def test_interrupted_anywhere_and_resumed(undisturbed: RunFolder, tmp_path: Path) -> None:
+    """Stopped after 7, then 16 chunks: in the middle of episodes, of a log interval, of an update window."""
+    run = start(tmp_path / "run", SMALL)
+    for chunks in (7, 16):
+        calls = []
+
+        def stop(calls: list = calls, chunks: int = chunks) -> bool:
+            calls.append(1)
+            return len(calls) >= chunks
+
+        with pytest.raises(Interrupted):
+            explore(SMALL, run, stop=stop, resume=run.latest_checkpoint() is not None)
+    explore(SMALL, RunFolder.open(run.path, metric_columns(resolved(SMALL)[2])), resume=True)
+    assert_same(outcome(undisturbed), outcome(run))
+
+
+def test_workers_make_no_difference(undisturbed: RunFolder, tmp_path: Path) -> None:
+    config = dataclasses.replace(SMALL, workers=2)
+    run = start(tmp_path / "run", config)
+    explore(config, run)
+    assert_same(outcome(undisturbed), outcome(run))
+
+
+def test_hnsw_memory_is_resumed_too(tmp_path: Path) -> None:
+    config = dataclasses.replace(SMALL, memory="hnsw", steps=1_000, seeds=1)
+    whole = start(tmp_path / "whole", config)
+    explore(config, whole)
+    parts = start(tmp_path / "parts", config)
+    calls = []
+    with pytest.raises(Interrupted):
+        explore(config, parts, stop=lambda: len(calls) >= 14 or bool(calls.append(1)))
+    explore(config, parts, resume=True)
+    assert_same(outcome(whole), outcome(parts))
+
+
+def test_longer_than_planned(undisturbed: RunFolder, tmp_path: Path) -> None:
+    """A finished run can be continued with more steps."""
+    config = dataclasses.replace(SMALL, steps=800)
+    run = start(tmp_path / "run", config)
+    explore(config, run)
+    explore(SMALL, run, resume=True)
+    assert_same(outcome(undisturbed), outcome(run))
+
+
+def test_random_and_extrinsic(tmp_path: Path) -> None:
+    for reward in ("random", "extrinsic"):
+        config = dataclasses.replace(SMALL, reward=reward, steps=600, random_seeds=1)
+        run = start(tmp_path / reward, config)
+        summary = explore(config, run)
+        assert summary["coverage"][0] > 0
+        if reward == "extrinsic":
+            assert summary["random_policy"]["steps"] == 600
+            assert len(summary["random_policy"]["coverage"]) == 1
+
+
+def test_an_environment_without_positions(tmp_path: Path) -> None:
+    config = dataclasses.replace(SMALL, env="Pendulum-v1", steps=600, env_options={}, random_seeds=1)
+    run = start(tmp_path / "run", config)
+    summary = explore(config, run)
+    assert summary["coverage"] == [None, None]
+    assert all(entropy > 0 for entropy in summary["episodic_entropy"])
+
+
+def test_killed_at_random_moments_ten_times(tmp_path: Path) -> None:
+    """kill -9, resume, ten times in a row; through the command line, with worker processes."""
+    arguments = [
+        *("Hopper-v5", "--steps", "2400", "--seeds", "2", "--replay-size", "3000", "--chunk-steps", "40"),
+        *("--log-every", "200", "--checkpoint-every", "80", "--update-interval", "200", "--update-steps", "100"),
+        *("--random-seeds", "0", "--no-figures", "--env-options", "max_episode_steps", "100"),
+        *("--sac.hidden-sizes", "16", "16", "--sac.batch-size", "16", "--sac.learn-start", "200"),
+    ]
+
+    def launch(out: Path) -> subprocess.Popen:
+        resume = ["--resume", str(out)] if (out / "config.json").exists() else ["--out", str(out)]
+        command = [sys.executable, "-m", "element_rl.cli", "explore", *arguments, *resume]
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+
+    whole = launch(tmp_path / "whole")
+    began = time.monotonic()
+    assert whole.wait(300) == 0, whole.stderr.read()
+    duration = time.monotonic() - began
+    rng = np.random.default_rng(0)
+    out = tmp_path / "killed"
+    killed = 0
+    while killed < 10:
+        process = launch(out)
+        # from before the first checkpoint to near the end; the start takes a good part of the time
+        time.sleep(duration * rng.uniform(0.3, 0.8))
+        if process.poll() is not None:
+            assert process.returncode == 0, process.stderr.read()
+            break
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        killed += 1
+    process = launch(out)
+    assert process.wait(300) == 0, process.stderr.read()
+    assert killed >= 3
+    assert_same(outcome(RunFolder.open(tmp_path / "whole")), outcome(RunFolder.open(out)))
+
+
+def test_sigterm_writes_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> None:
+    """Sent to the whole process group, as `timeout` and job schedulers do."""
+    command = [sys.executable, "-m", "element_rl.cli", "explore", "Hopper-v5", "--steps", "1000000"]
+    options = [
+        "--replay-size",
+        "3000",
+        "--sac.hidden-sizes",
+        "16",
+        "--out",
+        str(tmp_path / "run"),
+        "--log-every",
+        "100",
+    ]
+    process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    metrics = tmp_path / "run" / "metrics.csv"
+    for _ in range(600):
+        if metrics.exists():
+            break
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGTERM)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "--resume" in output
+    run = RunFolder.open(tmp_path / "run")
+    assert run.latest_checkpoint() is not None
+    run.load_resume()
+
+
+def test_the_memory_of_a_run_is_what_the_window_let_in(undisturbed: RunFolder) -> None:
+    """U = 200, T_u = 100: 99 states per window, known once their episodes have ended."""
+    arrays, _, _ = undisturbed.load_resume()
+    sizes = next(array for name, array in arrays.items() if name.endswith("memory_size"))
+    assert ((sizes > 99 * 6 - 100) & (sizes <= 99 * 7)).all()
+    config = json.loads((undisturbed.path / "config.json").read_text())
+    assert config["settings"]["update_interval"] == 200
+
+
+def test_explorer_learns_nothing_before_there_is_something_to_learn_from() -> None:
+    config, spec, reward = resolved(SMALL)
+    with Explorer(config, spec, reward, None) as explorer:
+        while explorer.step < 200:
+            explorer.train_chunk()
+        assert explorer.learner.updates == 0
+        explorer.train_chunk()
+        assert explorer.learner.updates == 40
