@@ -164,7 +164,7 @@ def _config_from_json(kind: type, values: dict[str, Any]) -> Any:
     from element_rl.agents.sac import SACConfig
 
     sac = values["sac"] | {"hidden_sizes": tuple(values["sac"]["hidden_sizes"])}
-    return kind(**(values | {"sac": SACConfig(**sac)}))
+    return kind(**(values | {"sac": SACConfig(**sac), "env_options": tuple(values["env_options"])}))
 
 
 @contextlib.contextmanager

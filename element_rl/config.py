@@ -43,7 +43,7 @@ class ExploreConfig:
     workers: int | None = None  # environment processes (one per agent); 0 steps them in this process
     random_seeds: int = 1  # seeds of a random policy run for comparison at the end; 0 for none
     reward_scale: float = 1.0  # multiplies the extrinsic reward
-    env_options: dict[str, str] = field(default_factory=dict)  # passed to the environment; values are JSON
+    env_options: tuple[str, ...] = ()  # NAME=VALUE pairs for the environment, e.g. terminate_when_unhealthy=false
     sac: SACConfig = field(default_factory=SACConfig)  # the learner
 
     def __post_init__(self) -> None:
@@ -80,7 +80,12 @@ def resolved(config: ExploreConfig) -> tuple[ExploreConfig, EnvSpec, Reward | No
 def parsed_options(config: ExploreConfig) -> dict[str, Any]:
     """The environment's options, their values read as JSON (a word that is no JSON stays a string)."""
     options = {}
-    for name, text in config.env_options.items():
+    for pair in config.env_options:
+        name, equals, text = pair.partition("=")
+        if not equals or not name.isidentifier():
+            raise ValueError(
+                f"--env-options takes NAME=VALUE pairs, e.g. terminate_when_unhealthy=false; got {pair!r}."
+            )
         try:
             options[name] = json.loads(text if text not in ("True", "False") else text.lower())
         except json.JSONDecodeError:

@@ -37,7 +37,7 @@ def evaluate(
     if episodes < 1:
         raise ValueError(f"--episodes must be at least 1, got {episodes}.")
     settings = run.config["settings"]
-    config = ExploreConfig(**{name: settings[name] for name in ("env", "seed", "seeds", "env_options")})
+    config = ExploreConfig(settings["env"], seed=settings["seed"], env_options=tuple(settings["env_options"]))
     spec = describe(config.env, **parsed_options(config))
     steps = run.checkpoint_steps() if checkpoint is None else [checkpoint]
     if not steps:

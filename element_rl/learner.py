@@ -33,7 +33,7 @@ from element_rl.replay import FinishedEpisode, Ledger, Records, Replay
 from element_rl.rewards import Reward, RewardSpec
 from element_rl.rewards.element import ElementReward, window_of
 
-EPISODE_BUCKETS = (128, 512)  # padded lengths; longer episodes take the environment's limit
+EPISODE_BUCKETS = (128, 256, 512)  # padded lengths; longer episodes take the environment's limit
 EVALUATION_ORDER = 1.001  # of the Rényi entropy that stands for Shannon's in the paper's evaluation
 
 
@@ -141,12 +141,10 @@ class Learner:
             remembers = bool(window.any())
             if self.host_memories:
                 distances = self._ask_host_memory(episode, window, rows)
-        where = (episode.agent, episode.start, episode.length, episode.step, episode.sample_head)
         replay, rewards = self._finish(
             self.state.replay,
             self.state.rewards,
-            *(np.int32(number) for number in where),
-            np.int32(self.ledger.filled(episode.agent)),
+            np.array([*episode, self.ledger.filled(episode.agent)], np.int32),  # one transfer, not six
             distances,
             rows=rows,
             remembers=remembers,
@@ -185,17 +183,13 @@ def _finish(
     reward: Reward,
     replay: Replay,
     rewards: Any,
-    agent: Int[Array, ""],
-    start: Int[Array, ""],
-    length: Int[Array, ""],
-    step: Int[Array, ""],
-    sample_head: Int[Array, ""],
-    filled: Int[Array, ""],
+    where: Int[Array, "6"],
     neighbour_distances: Float[Array, "T K"] | None,
     rows: int,
     remembers: bool,
 ) -> tuple[Replay, Any]:
     """One agent's episode, by index: slicing the whole population for it would copy every replay."""
+    agent, start, length, step, sample_head, filled = where  # a `FinishedEpisode` and how much of the ring is filled
     episode = ring.read_episode(replay, agent, start, length, step, rows)
     state = jax.tree.map(lambda leaf: leaf[agent], rewards)
     if neighbour_distances is None:

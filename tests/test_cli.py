@@ -33,7 +33,8 @@ def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def test_overview_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
-    assert all(name in capsys.readouterr().out for name in COMMANDS)
+    overview = capsys.readouterr().out
+    assert all(name in overview for name in COMMANDS)
     assert main([]) == 2
     for command in COMMANDS:
         with pytest.raises(SystemExit) as exit_:
@@ -61,6 +62,7 @@ def test_unknown_things(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
     assert "CartPole-v1" in complaint(capsys, "explore", "CartPole-v1", "--out", str(tmp_path / "x"))
     assert "--steps must be at least 1, got 0" in complaint(capsys, "explore", "Ant-v5", "--steps", "0")
     assert "beta" in complaint(capsys, "explore", "Ant-v5", "--beta", "-1", "--out", str(tmp_path / "x"))
+    assert "NAME=VALUE" in complaint(capsys, "explore", "Ant-v5", "--env-options", "x", "--out", str(tmp_path / "x"))
     assert "too small" in complaint(capsys, "explore", "Ant-v5", "--replay-size", "10", "--out", str(tmp_path / "x"))
     assert "no run folder" in complaint(capsys, "explore", "Ant-v5", "--resume", str(tmp_path / "nowhere"))
     assert "no run folder" in complaint(capsys, "plot", str(tmp_path / "nowhere"))

@@ -30,7 +30,7 @@ SMALL = ExploreConfig(
     update_steps=100,
     random_seeds=0,
     workers=0,
-    env_options={"max_episode_steps": "100"},
+    env_options=("max_episode_steps=100",),
     sac=SACConfig(hidden_sizes=(16, 16), batch_size=16, learn_start=200),
 )
 
@@ -147,7 +147,7 @@ def test_random_and_extrinsic(tmp_path: Path) -> None:
 
 
 def test_an_environment_without_positions(tmp_path: Path) -> None:
-    config = dataclasses.replace(SMALL, env="Pendulum-v1", steps=600, env_options={}, random_seeds=1)
+    config = dataclasses.replace(SMALL, env="Pendulum-v1", steps=600, env_options=(), random_seeds=1)
     run = start(tmp_path / "run", config)
     summary = explore(config, run)
     assert summary["coverage"] == [None, None]
@@ -159,18 +159,21 @@ def test_killed_at_random_moments_ten_times(tmp_path: Path) -> None:
     arguments = [
         *("Hopper-v5", "--steps", "2400", "--seeds", "2", "--replay-size", "3000", "--chunk-steps", "40"),
         *("--log-every", "200", "--checkpoint-every", "80", "--update-interval", "200", "--update-steps", "100"),
-        *("--random-seeds", "0", "--no-figures", "--env-options", "max_episode_steps", "100"),
+        *("--random-seeds", "0", "--no-figures", "--env-options", "max_episode_steps=100"),
         *("--sac.hidden-sizes", "16", "16", "--sac.batch-size", "16", "--sac.learn-start", "200"),
     ]
+
+    log = tmp_path / "errors.txt"
 
     def launch(out: Path) -> subprocess.Popen:
         resume = ["--resume", str(out)] if (out / "config.json").exists() else ["--out", str(out)]
         command = [sys.executable, "-m", "element_rl.cli", "explore", *arguments, *resume]
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        with open(log, "a") as errors:
+            return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
 
     whole = launch(tmp_path / "whole")
     began = time.monotonic()
-    assert whole.wait(300) == 0, whole.stderr.read()
+    assert whole.wait(300) == 0, log.read_text()
     duration = time.monotonic() - began
     rng = np.random.default_rng(0)
     out = tmp_path / "killed"
@@ -180,13 +183,13 @@ def test_killed_at_random_moments_ten_times(tmp_path: Path) -> None:
         # from before the first checkpoint to near the end; the start takes a good part of the time
         time.sleep(duration * rng.uniform(0.3, 0.8))
         if process.poll() is not None:
-            assert process.returncode == 0, process.stderr.read()
+            assert process.returncode == 0, log.read_text()
             break
         process.send_signal(signal.SIGKILL)
         process.wait()
         killed += 1
     process = launch(out)
-    assert process.wait(300) == 0, process.stderr.read()
+    assert process.wait(300) == 0, log.read_text()
     assert killed >= 3
     assert_same(outcome(RunFolder.open(tmp_path / "whole")), outcome(RunFolder.open(out)))
 

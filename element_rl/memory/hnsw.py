@@ -31,7 +31,9 @@ class HnswConfig:
     """Parameters of the index; the defaults give recall@3 ≥ 0.95 at 1e6 trajectory states (docs/benchmarks.md)."""
 
     num_links: int = 16  # M, links per node and layer (twice as many on the lowest)
-    construction_candidates: int = 100  # efConstruction, nodes kept in view when one is inserted
+    construction_candidates: int = (
+        200  # efConstruction, nodes kept in view when one is inserted; 100 leaves links missing
+    )
     search_candidates: int = 64  # efSearch, nodes kept in view by a query; raised to k where k is larger
 
     def __post_init__(self) -> None:
