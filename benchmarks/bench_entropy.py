@@ -25,6 +25,7 @@ from jaxtyping import Float
 from scipy.spatial.distance import cdist
 from scipy.special import digamma, gammaln
 
+from benchmarks.one_core import on_one_core
 from benchmarks.tables import PAGE, markdown_table, provenance, replace_table, significant, source_line
 from benchmarks.trajectories import CACHE, EPISODE_STEPS, held_out_episodes
 from element_rl.entropy import kde_entropy, knn_entropy, renyi_entropy
@@ -42,7 +43,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.lengths, arguments.repeats = [50, 100], 3
-    results = [row for length in arguments.lengths for row in measure(_episode(length), arguments.repeats)]
+    episodes = [_episode(length) for length in arguments.lengths]
+    results = [row for episode in episodes for row in on_one_core(measure, episode, arguments.repeats)]
     made_with = provenance(["jax", "numpy"])
     path = CACHE / "benchmarks" / "entropy.json"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -66,22 +68,23 @@ def measure(states: Float[np.ndarray, "T D"], repeats: int) -> list[dict[str, An
         SLOW: (partial(jax.jit(renyi_entropy), on_device, jnp.float32(3.0)), order_3),  # a traced order: eigenvalues
         "eigenvalues of order 3, NumPy float64": (partial(float_entropy, states, 3.0), order_3),
     }
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}  # wall, processor
     values = {name: float(call()) for name, (call, _) in calls.items()}  # compiles too
     for _ in range(repeats):
         for name, (call, _) in calls.items():
-            start = time.perf_counter()
+            wall, processor = time.perf_counter(), time.process_time()
             jax.block_until_ready(call())
-            seconds[name].append(time.perf_counter() - start)
-    slow = float(np.median(seconds[SLOW]))
+            seconds[name].append((time.perf_counter() - wall, time.process_time() - processor))
+    medians = {name: np.median(pairs, axis=0) for name, pairs in seconds.items()}
     return [
         {
             "length": len(states),
             "estimator": name,
-            "milliseconds": 1e3 * float(np.median(seconds[name])),
-            "fastest": 1e3 * min(seconds[name]),
-            "slowest": 1e3 * max(seconds[name]),
-            "times_faster": slow / float(np.median(seconds[name])),
+            "milliseconds": 1e3 * float(medians[name][0]),
+            "fastest": 1e3 * min(seconds[name])[0],
+            "slowest": 1e3 * max(seconds[name])[0],
+            "cpu_milliseconds": 1e3 * float(medians[name][1]),
+            "times_faster": (medians[SLOW] / medians[name]).tolist(),
             "relative_error": abs(values[name] - truth) / abs(truth),
         }
         for name, (_, truth) in calls.items()
@@ -111,13 +114,15 @@ def float_knn_entropy(states: Float[np.ndarray, "T D"], k: int) -> float:
 
 
 def render(results: list[dict[str, Any]], made_with: dict[str, str]) -> str:
-    header = ["estimator", "T", "ms per call (fastest–slowest)", "times faster than eigenvalues", "relative error"]
+    header = ["estimator", "T", "ms per call (fastest–slowest)", "processor ms", "times faster: wall", "processor"]
+    header += ["relative error"]
     rows = [
         [
             row["estimator"],
             str(row["length"]),
             f"{significant(row['milliseconds'])} ({significant(row['fastest'])}–{significant(row['slowest'])})",
-            significant(row["times_faster"]),
+            significant(row["cpu_milliseconds"]),
+            *(f"×{significant(ratio)}" for ratio in row["times_faster"]),
             f"{row['relative_error']:.0e}" if row["relative_error"] else "0",
         ]
         for row in results

@@ -18,8 +18,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import multiprocessing
-import os
 import time
 import zlib
 from collections.abc import Callable
@@ -34,6 +32,7 @@ from jaxtyping import Float, Int
 
 from benchmarks.memory_tables import render_growth, render_indexes
 from benchmarks.neighbour_indexes import CANDIDATES, Candidate, Index
+from benchmarks.one_core import MeasurementError, on_one_core
 from benchmarks.tables import PAGE, provenance, replace_table
 from benchmarks.trajectories import CACHE, held_out_episodes, remembered_states
 from element_rl.memory import load_memory
@@ -43,7 +42,6 @@ BATCH = 1_000
 LARGEST_FOR_ALL = 1_000_000  # beyond it hnsw only
 SECONDS_PER_REPEAT = 10.0  # slow indexes answer fewer of the queries
 RESULTS = CACHE / "benchmarks" / "memory.json"
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 PACKAGES = ("jax", "faiss-cpu", "hnswlib", "usearch", "pynndescent")
 
 Answer = tuple[Float[np.ndarray, "Q K"], Int[np.ndarray, "Q K"]]
@@ -73,35 +71,16 @@ def measure_apart(name: str, size: int, repeats: int, keep: bool) -> dict[str, A
     states = remembered_states(size)
     queries = np.concatenate(held_out_episodes())
     truth = true_neighbours(states, queries)
-    os.environ.update(dict.fromkeys(THREADS, "1"))  # read by the libraries when the new process loads them
-    context = multiprocessing.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
     saved = _index_folder(name, states) if keep else None
-    process = context.Process(target=_measure_and_send, args=(sender, name, states, queries, truth, repeats, saved))
-    process.start()
-    sender.close()
     try:
-        row = receiver.recv()
-    except EOFError:
-        row = {"error": "the process died"}
-    process.join()
-    if process.exitcode and "error" not in row:
-        row = {"error": f"the process ended with code {process.exitcode}"}
+        row = on_one_core(measure, name, states, queries, truth, repeats, saved)
+    except MeasurementError as error:
+        row = {"error": str(error)}
     return {"index": name, "size": size, "made_with": provenance(PACKAGES)} | row
 
 
-def _measure_and_send(sender: Any, name: str, *arguments: Any) -> None:
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # before JAX makes its threads
-    faiss.omp_set_num_threads(1)
-    try:
-        sender.send(measure(CANDIDATES[name], *arguments))
-    except Exception as error:  # whatever it is, it is this row's result
-        sender.send({"error": f"{type(error).__name__}: {error}"})
-
-
 def measure(
-    candidate: Candidate,
+    name: str,
     states: Float[np.ndarray, "N D"],
     queries: Float[np.ndarray, "Q D"],
     truth: Answer,
@@ -109,7 +88,8 @@ def measure(
     saved: Path | None = None,
 ) -> dict[str, Any]:
     """Build (or load) the index, ask it, compare its answers with the true ones."""
-    index, insertion = built(candidate, states, saved)
+    faiss.omp_set_num_threads(1)
+    index, insertion = built(CANDIDATES[name], states, saved)
     chosen = _affordable(index, queries)
     asked = np.ascontiguousarray(queries[chosen])
     answer = _ask(index, asked)  # also warms up: nothing compiles in the repeats

@@ -1,6 +1,7 @@
 """The benchmarks measure what they say: tiny runs on recorded episodes, and tables that are replaced, not appended."""
 
 import itertools
+import os
 from pathlib import Path
 
 import gymnasium
@@ -9,6 +10,7 @@ import pytest
 
 from benchmarks import bench_entropy, bench_memory, memory_tables, tables, trajectories
 from benchmarks.neighbour_indexes import CANDIDATES
+from benchmarks.one_core import MeasurementError, on_one_core
 
 SOURCE = {"machine": "a machine", "versions": "some versions", "commit": "abc", "date": "today"}
 
@@ -55,12 +57,12 @@ def test_memory_row(name: str, episodes: list[np.ndarray], tmp_path: Path, monke
     monkeypatch.setattr(bench_memory, "CACHE", tmp_path)
     states, queries = np.concatenate(episodes[:-1]), episodes[-1]
     truth = bench_memory.true_neighbours(states, queries)
-    row = bench_memory.measure(CANDIDATES[name], states, queries, truth, repeats=2, saved=tmp_path / name)
+    row = bench_memory.measure(name, states, queries, truth, repeats=2, saved=tmp_path / name)
     assert row["recall"] == pytest.approx(1.0, abs=0.2 if name == "hnsw" else 1.0 if name == "graph" else 0.0)
     assert row["memory_bytes"] >= states.nbytes
     assert len(row["cpu_us_per_query"]) == 2
     if CANDIDATES[name].ours:  # the saved index answers as the first did
-        again = bench_memory.measure(CANDIDATES[name], states, queries, truth, repeats=1, saved=tmp_path / name)
+        again = bench_memory.measure(name, states, queries, truth, repeats=1, saved=tmp_path / name)
         assert (again["recall"], again["bias"]) == (row["recall"], row["bias"])
 
 
@@ -79,6 +81,14 @@ def test_failing_row_is_a_row(episodes: list[np.ndarray]) -> None:
     row = {"index": "usearch", "size": 10, "made_with": SOURCE, "error": "MemoryError: | no"}
     assert "failed: MemoryError: / no" in memory_tables.render_indexes([row])
     assert "failed" not in memory_tables.render_growth([row])
+
+
+def test_failure_in_the_measuring_process_is_told(tmp_path: Path) -> None:
+    assert on_one_core(len, "abc") == 3
+    with pytest.raises(MeasurementError, match="FileNotFoundError"):
+        on_one_core(np.load, str(tmp_path / "absent.npy"))
+    with pytest.raises(MeasurementError, match="died"):
+        on_one_core(os._exit, 3)
 
 
 def test_entropy_rows(episodes: list[np.ndarray]) -> None:
