@@ -18,7 +18,7 @@ from element_rl.memory import make_memory
 from element_rl.memory.hnsw import HnswConfig
 
 Answer = tuple[Float[np.ndarray, "Q K"], Int[np.ndarray, "Q K"]]
-SETTINGS = HnswConfig(construction_candidates=200)
+SETTINGS = HnswConfig(num_links=16, construction_candidates=200, search_candidates=64)  # the same for all libraries
 
 
 class Index(Protocol):

@@ -1,10 +1,12 @@
 """The hierarchical navigable small-world memory: FAISS `IndexHNSWFlat`, for CPUs and 1e5 to 1e8 states.
 
-Approximate, but close: docs/benchmarks.md states recall and cost on trajectory data, and what the parameters buy.
+Approximate, but close: the number of candidates a query keeps in view is chosen, at every doubling of the memory, so that
+the wanted recall is reached on the states about to be inserted. docs/benchmarks.md states recall and cost on trajectory data.
 Queries and insertions of a batch are spread over FAISS's threads (`OMP_NUM_THREADS`).
 """
 
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -34,12 +36,23 @@ class HnswConfig:
     construction_candidates: int = (
         200  # efConstruction, nodes kept in view when one is inserted; 100 leaves links missing
     )
-    search_candidates: int = 64  # efSearch, nodes kept in view by a query; raised to k where k is larger
+    search_candidates: int | None = None  # efSearch, nodes kept in view by a query; None: as many as `recall` takes
+    recall: float = 0.97  # share of the true neighbours a query should find
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if value < 2:
+        for name in ("num_links", "construction_candidates", "search_candidates"):
+            value = getattr(self, name)
+            if value is not None and value < 2:
                 raise ValueError(f"{name} of the hnsw memory must be at least 2, got {value}.")
+        if not 0 < self.recall <= 1:
+            raise ValueError(f"recall of the hnsw memory must be above 0 and at most 1, got {self.recall}.")
+
+
+CANDIDATES = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)  # values of efSearch to choose from
+FIRST_CANDIDATES = 64  # before there is anything to choose by
+FIRST_CALIBRATION = 10_000  # states, and at every doubling from there
+CALIBRATION_QUERIES = 256
+CALIBRATION_NEIGHBOURS = 3
 
 
 class HnswMemory:
@@ -54,12 +67,15 @@ class HnswMemory:
         self._index: Any = faiss.IndexHNSWFlat(dim, self.config.num_links)
         self._index.hnsw.efConstruction = self.config.construction_candidates
         self._values = np.zeros(0, np.float32)
+        self._search_candidates = self.config.search_candidates or FIRST_CANDIDATES
+        self._next_calibration = FIRST_CALIBRATION
 
     def insert(self, states: Any, values: Any = None) -> Int[np.ndarray, " M"]:
         states = checked_states(states, self.dim)
         values = checked_values(values, len(states))
         first = len(self)
         if len(states):
+            self._calibrate(states)
             self._index.add(np.ascontiguousarray(states))
             self._store_values(values, first)
         return np.arange(first, first + len(states), dtype=np.int32)
@@ -68,7 +84,7 @@ class HnswMemory:
         states, k = checked_states(states, self.dim), checked_k(k)
         own = checked_own(own, len(states))
         wanted = k if own is None else k + 1
-        self._index.hnsw.efSearch = max(self.config.search_candidates, wanted)
+        self._index.hnsw.efSearch = max(self._search_candidates, wanted)
         if len(self) == 0 or len(states) == 0:
             return np.full((len(states), k), np.inf, np.float32), np.full((len(states), k), -1, np.int32)
         squared, ids = self._index.search(np.ascontiguousarray(states), wanted)
@@ -95,12 +111,17 @@ class HnswMemory:
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / INDEX_FILE, lambda path: faiss.write_index(self._index, str(path)))
         write_arrays(folder / ARRAYS_FILE, {"values": self.values()})
-        write_json(folder / SETTINGS_FILE, {"kind": self.kind, "dim": self.dim, "config": asdict(self.config)})
+        calibration = {"search_candidates": self._search_candidates, "next": self._next_calibration}
+        settings = {"kind": self.kind, "dim": self.dim, "config": asdict(self.config), "calibration": calibration}
+        write_json(folder / SETTINGS_FILE, settings)
 
     @classmethod
     def load(cls, folder: Path) -> "HnswMemory":
         settings = saved_settings(folder, cls.kind)
         memory = cls(settings["dim"], config=HnswConfig(**settings["config"]))
+        calibration = settings.get("calibration", {})
+        memory._search_candidates = calibration.get("search_candidates", memory._search_candidates)
+        memory._next_calibration = calibration.get("next", memory._next_calibration)
         try:
             memory._index = faiss.read_index(str(folder / INDEX_FILE))
         except RuntimeError as error:
@@ -111,6 +132,30 @@ class HnswMemory:
                 f"The folder {folder} holds {len(memory)} states but {len(memory._values)} values; it is damaged."
             )
         return memory
+
+    @property
+    def search_candidates(self) -> int:
+        """efSearch in use."""
+        return self._search_candidates
+
+    def _calibrate(self, states: Float[np.ndarray, "M D"]) -> None:
+        """Whenever the memory has doubled: how few candidates still find the neighbours of states it does not hold yet?
+
+        A memory that grows denser needs fewer candidates for the same recall. The answer is taken one step up from the
+        fewest that reached the wanted recall on these states, because other states may be harder.
+        """
+        if self.config.search_candidates is not None or len(self) < self._next_calibration or len(states) < 16:
+            return
+        self._next_calibration = 2 * len(self)
+        rows = np.linspace(0, len(states) - 1, min(len(states), CALIBRATION_QUERIES)).astype(int)
+        queries = np.ascontiguousarray(states[rows])
+        _, true_ids = self._index.storage.search(queries, CALIBRATION_NEIGHBOURS)
+        for candidates, one_more in pairwise(CANDIDATES):
+            self._search_candidates = one_more
+            self._index.hnsw.efSearch = candidates
+            _, ids = self._index.search(queries, CALIBRATION_NEIGHBOURS)
+            if (ids[:, :, None] == true_ids[:, None, :]).any(axis=2).mean() >= self.config.recall:
+                break
 
     def _store_values(self, values: Float[np.ndarray, " M"], first: int) -> None:
         needed = first + len(values)

@@ -156,6 +156,22 @@ def test_hnsw_finds_almost_all_neighbours() -> None:
     assert (ids[:, :, None] == expected[:, None, :]).any(axis=2).mean() >= 0.98
 
 
+def test_hnsw_keeps_as_many_candidates_as_the_recall_takes(tmp_path) -> None:
+    points = np.random.default_rng(0).normal(size=(30_000, DIM)).astype(np.float32)
+    easy, strict = make_memory("hnsw", DIM, recall=0.5), make_memory("hnsw", DIM, recall=1.0)
+    fixed = make_memory("hnsw", DIM, search_candidates=40)
+    for memory in (easy, strict, fixed):
+        for start in range(0, 30_000, 5_000):
+            memory.insert(points[start : start + 5_000])
+    assert easy.search_candidates < 64
+    assert easy.search_candidates < strict.search_candidates
+    assert fixed.search_candidates == 40
+    easy.save(tmp_path)
+    assert load_memory(tmp_path).search_candidates == easy.search_candidates
+    with pytest.raises(ValueError, match="recall of the hnsw memory must be above 0"):
+        make_memory("hnsw", DIM, recall=0.0)
+
+
 def test_auto_moves_to_hnsw_and_forgets_nothing() -> None:
     memory = make_memory("auto", DIM, largest_exact=1000)
     states = walk(2_000)
