@@ -236,7 +236,7 @@ class Explorer:
             if self.spec.coverage_bounds
             else [None] * len(self.seeds)
         }
-        for name in ("episodic_entropy", "extrinsic_return", "episode_length"):
+        for name in ("episodic_entropy", "entropy_saturation", "extrinsic_return", "episode_length"):
             values = [logged[name][recent & (logged["seed"] == seed)] for seed in self.seeds]
             final[name] = [float(np.nanmean(v)) if np.isfinite(v).any() else None for v in values]
         return final

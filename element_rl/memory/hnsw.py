@@ -37,7 +37,7 @@ class HnswConfig:
         200  # efConstruction, nodes kept in view when one is inserted; 100 leaves links missing
     )
     search_candidates: int | None = None  # efSearch, nodes kept in view by a query; None: as many as `recall` takes
-    recall: float = 0.97  # share of the true neighbours a query should find
+    recall: float = 0.98  # share of the true neighbours a query should find
 
     def __post_init__(self) -> None:
         for name in ("num_links", "construction_candidates", "search_candidates"):
