@@ -40,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return {"explore": _explore, "evaluate": _evaluate, "plot": _plot}[name](rest)
     except (ValueError, OSError) as error:
         return _complain(str(error))
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
 def _explore(arguments: list[str]) -> int:

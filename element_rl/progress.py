@@ -14,6 +14,8 @@ from element_rl.config import ExploreConfig
 from element_rl.explore import Progress as RunProgress
 from element_rl.explore import Watcher
 
+SATURATED = 0.95  # share of log2 T above which the episodic reward has nothing left to say
+
 
 @contextlib.contextmanager
 def watching(config: ExploreConfig) -> Iterator[Watcher]:
@@ -54,6 +56,12 @@ def summary_table(summary: dict[str, Any]) -> None:
         row = [label, _number(summary[key])]
         table.add_row(*row, *([_number(random[key])] if random else []))
     Console().print(table)
+    saturation = [value for value in summary["entropy_saturation"] if value is not None]
+    if saturation and max(saturation) > SATURATED:
+        Console().print(
+            f"[bold]Episodic entropy is {max(saturation):.0%} of its ceiling log2 T[/bold]: it cannot tell episodes apart. "
+            "Use a larger bandwidth, or an encoder with smaller outputs."
+        )
     Console().print(
         f"{summary['env_steps_per_second']:,.0f} environment steps/s, {summary['wall_seconds']:.0f} s of training"
     )
