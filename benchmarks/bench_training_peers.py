@@ -1,0 +1,364 @@
+"""How fast is training beside the libraries one would use instead? One agent on Ant-v5, one update per environment step.
+
+    ours, extrinsic      plain SAC of this library
+    ours, ELEMENT        the full reward, with so many remembered states and 1M stored notes
+    SBX SAC              JAX; as it comes (a step, an update), and 64 steps then 64 updates in one call, as ours does
+    SB3 SAC              Stable-Baselines3, PyTorch, with one thread and with two; ratios are against the faster
+    SB3 SAC + kNN        the same with an RE3-style bonus: at every gradient step the rewards of the batch are replaced by
+                         log(1 + ‖distances to the 3 nearest remembered states‖), by brute force (torch.cdist and topk)
+
+All have the same networks (3×256 ReLU, two critics), batch 128, learning rates 3e-4, a learned temperature, the same environment
+(27-D) and the same cores. Each contender lives in a process of its own, is warmed up, and then sleeps until it is told to
+train for a slice; the slices take turns, so that whatever else the machine does hits all alike. A slice of ours holds a whole
+update window of the paper's share (T_u / U = 1/10). A slice during which JAX compiled something is run again. Ratios are
+taken within a round, then their median over the rounds.
+
+OpenMP's threads sleep while they wait (OMP_WAIT_POLICY=passive, for all): where other processes want the cores, as on a shared
+machine, threads that spin hold each other up, and PyTorch's two become five times slower than its one.
+
+The peers come with `pip install -e '.[sb3]'` (PyTorch as its CPU build).
+
+    python -m benchmarks.bench_training_peers
+    python -m benchmarks.bench_training_peers --quick      # a smoke run that leaves the documentation alone
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import importlib.util
+import multiprocessing
+import os
+import statistics
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tyro
+
+from benchmarks.tables import PAGE, markdown_table, provenance, replace_table, significant, source_line
+from element_rl.files import write_json
+from element_rl.provenance import commit
+
+PEERS = ("sbx", "stable_baselines3", "torch")
+PACKAGES = ("jax", "sbx-rl", "stable-baselines3", "torch", "gymnasium", "mujoco", "faiss-cpu")
+THREADS = 2
+STATE_SIZE = 11
+NUM_NEIGHBOURS = 3
+RECOMPILED_AT_MOST = 5  # slices in a row that may be run again
+PLAIN = "ours, extrinsic"
+SBX, SBX_CHUNKED = "SBX SAC", "SBX SAC, 64 updates a call"
+SB3_ONE, SB3_TWO = "SB3 SAC, 1 thread", "SB3 SAC, 2 threads"
+
+Train = Callable[[int], None]  # so many environment steps, each with its update, and wait for the last one
+Make = Callable[..., AbstractContextManager[Train]]  # a contender, ready to train
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to measure."""
+
+    env: str = "Ant-v5"
+    remembered: tuple[int, ...] = (50_000, 500_000)  # states in the memory, for ELEMENT and for the kNN bonus
+    stored: int = 1_000_000  # transitions in each replay of ours, notes included
+    rounds: int = 7
+    chunk_steps: int = 64  # of ours: steps between two refreshes of the acting policy
+    slice_steps: int = 2_048  # of ours and SBX, per round; the window of ours comes round every 2,000
+    quick: bool = False  # a smoke run: small memories, one short round
+    only: tuple[str, ...] = ()  # contenders whose name contains one of these; all when empty
+    out: Path = Path(".cache/benchmarks/training_peers.json")
+
+
+def main(settings: Settings) -> dict[str, Any]:
+    """Measure all contenders in turns; the raw rates, the summary and the table."""
+    missing = [name for name in PEERS if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SystemExit(f"{', '.join(missing)} not installed: pip install -e '.[sb3]' (PyTorch as its CPU build).")
+    if settings.quick:
+        settings = dataclasses.replace(
+            settings, remembered=(2_000,), stored=10_000, rounds=1, slice_steps=128, out=Path(".cache/quick.json")
+        )
+    os.environ |= {"JAX_PLATFORMS": "cpu", "OMP_WAIT_POLICY": "passive"}  # read when the contenders start
+    source = provenance(PACKAGES) | {"commit": commit() or "unknown"}  # now: the code may change during the run
+    rates, shares, load = take_turns(settings)
+    result = {
+        "source": source,
+        "settings": dataclasses.asdict(settings),
+        "load": load,
+        "rates": rates,
+        "processor_share": shares,
+        "summary": summarise(rates),
+    }
+    settings.out.parent.mkdir(parents=True, exist_ok=True)
+    write_json(settings.out, result)
+    table = render(result)
+    print(table)
+    if not settings.quick and not settings.only:
+        replace_table(PAGE, "training-cpu", table)
+    return result
+
+
+def contenders(settings: Settings) -> dict[str, tuple[Make, tuple[Any, ...], int]]:
+    """Name → how to make it, with which arguments, and the steps of its slice (slow ones get fewer)."""
+    steps = settings.slice_steps
+    entries: dict[str, tuple[Make, tuple[Any, ...], int]] = {
+        PLAIN: (ours, (settings, "extrinsic", 0), steps),
+    }
+    for remembered in settings.remembered:
+        entries[_element_name(remembered)] = (ours, (settings, "element", remembered), steps)
+    entries[SBX] = (sbx_sac, (settings.env, 1), steps // 4)
+    entries[SBX_CHUNKED] = (sbx_sac, (settings.env, settings.chunk_steps), steps // 4)
+    entries[SB3_ONE] = (sb3_sac, (settings.env, 1, None), steps // 8)
+    entries[SB3_TWO] = (sb3_sac, (settings.env, THREADS, None), steps // 8)
+    for remembered in settings.remembered:
+        fewer = max(steps // (32 if remembered < 200_000 else 128), 16)
+        entries[f"SB3 SAC + kNN, {remembered:,} remembered"] = (sb3_sac, (settings.env, THREADS, remembered), fewer)
+    chosen = {name: entry for name, entry in entries.items() if any(part in name for part in settings.only)}
+    return chosen if settings.only else entries
+
+
+def take_turns(settings: Settings) -> tuple[dict[str, list[float]], dict[str, list[float]], list[float]]:
+    """Per contender and round: steps per second, and processor seconds a second. Per round: the load at its beginning."""
+    processes = {}
+    try:
+        for name, (make, arguments, steps) in contenders(settings).items():
+            print(f"preparing {name} …", flush=True)
+            processes[name] = Contender(make, arguments, steps)
+        rates: dict[str, list[float]] = {name: [] for name in processes}
+        shares: dict[str, list[float]] = {name: [] for name in processes}
+        load = []
+        for number in range(settings.rounds):
+            load.append(os.getloadavg()[0])
+            for name, process in processes.items():
+                rate, share = process.rate()
+                rates[name].append(rate)
+                shares[name].append(share)
+            latest = ", ".join(f"{name} {values[-1]:.1f}" for name, values in rates.items())
+            print(f"round {number + 1}/{settings.rounds}: {latest}", flush=True)
+        return rates, shares, load
+    finally:
+        for process in processes.values():
+            process.close()
+
+
+def summarise(rates: dict[str, list[float]]) -> dict[str, dict[str, float]]:
+    """Per contender: median, lowest and highest rate; the rate of all rounds together; medians of the ratios within a round."""
+    summary = {}
+    sb3 = max(
+        (name for name in (SB3_ONE, SB3_TWO) if name in rates), key=lambda n: statistics.median(rates[n]), default=""
+    )
+    for name, values in rates.items():
+        row = {"median": statistics.median(values), "low": min(values), "high": max(values)}
+        row["pooled"] = statistics.harmonic_mean(values)  # slices of one contender have equal steps
+        for other, key in ((PLAIN, "of_plain"), (SBX, "of_sbx"), (SBX_CHUNKED, "of_sbx_chunked"), (sb3, "of_sb3")):
+            if other in rates:
+                ratios = [mine / theirs for mine, theirs in zip(values, rates[other], strict=True)]
+                row |= {key: statistics.median(ratios), f"{key}_low": min(ratios), f"{key}_high": max(ratios)}
+        summary[name] = row
+    return summary
+
+
+def render(result: dict[str, Any]) -> str:
+    """The table of docs/benchmarks.md; bold rows are this library's."""
+    header = [
+        "contender",
+        "env-steps/s",
+        "lowest–highest",
+        "× SBX SAC",
+        "× SBX, 64 a call",
+        "× SB3 SAC",
+        "cost of reward",
+    ]
+    rows = []
+    for name, row in result["summary"].items():
+        is_ours = name.startswith("ours")
+        cost = 1 - row.get("of_plain", 1.0)
+        rows.append(
+            [
+                f"**{name}**" if is_ours else name,
+                significant(row["median"]),
+                f"{significant(row['low'])}–{significant(row['high'])}",
+                *(f"{row[key]:.2f}" if key in row else "–" for key in ("of_sbx", "of_sbx_chunked", "of_sb3")),
+                f"{100 * cost:.1f} %" if is_ours and name != PLAIN and "of_plain" in row else "–",
+            ]
+        )
+    settings, load = result["settings"], result["load"]
+    got = max(max(shares) for shares in result["processor_share"].values())
+    about = (
+        f"One agent, {settings['env']}, one update of batch 128 per environment step; {settings['rounds']} rounds in turns. "
+        f"{THREADS} cores, shared with other work: load at the beginning of the rounds {min(load):.1f}–{max(load):.1f}, and no "
+        f"contender's main process ever got more than {got:.1f} of the cores."
+    )
+    return f"{markdown_table(header, rows)}\n\n{about} {source_line(result['source'])}"
+
+
+class Contender:
+    """A process that trains when told to, and is idle otherwise."""
+
+    def __init__(self, make: Make, arguments: tuple[Any, ...], steps: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.steps = steps
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, make, arguments))
+        self._process.start()
+        theirs.close()
+        self._ask(steps)  # to warm up
+
+    def rate(self) -> tuple[float, float]:
+        """Steps per second of one slice, and processor seconds of its (main) process per second."""
+        for _ in range(RECOMPILED_AT_MOST):
+            seconds, processor_seconds, compiled = self._ask(self.steps)
+            if compiled == 0:
+                break
+        return self.steps / seconds, processor_seconds / seconds
+
+    def close(self) -> None:
+        if self._process.is_alive():
+            self._connection.send(None)
+        self._process.join()
+
+    def _ask(self, steps: int) -> tuple[float, float, int]:
+        self._connection.send(steps)
+        answer = self._connection.recv()
+        if isinstance(answer, str):
+            raise RuntimeError(answer)
+        return answer
+
+
+def _serve(connection: Connection, make: Make, arguments: tuple[Any, ...]) -> None:
+    """In the process of a contender: seconds and processor seconds of every slice asked for, and how often JAX compiled."""
+    compiled: list[str] = []
+
+    def see(event: str, duration_secs: float, **_: str | int) -> None:
+        if "backend_compile" in event:
+            compiled.append(event)
+
+    try:
+        import jax.monitoring
+
+        jax.monitoring.register_event_duration_secs_listener(see)
+        with make(*arguments) as train:
+            while (steps := connection.recv()) is not None:
+                gc.collect()
+                compiled.clear()
+                began, processor_began = time.perf_counter(), time.process_time()
+                train(steps)
+                seconds, processor_seconds = time.perf_counter() - began, time.process_time() - processor_began
+                connection.send((seconds, processor_seconds, len(compiled)))
+    except BaseException:
+        connection.send(traceback.format_exc())
+        raise
+
+
+@contextmanager
+def ours(settings: Settings, reward: str, remembered: int) -> Iterator[Train]:
+    """This library in the middle of a training run: replay and memory filled beforehand."""
+    import jax
+
+    from benchmarks import bench_training
+
+    same = bench_training.Settings(env=settings.env, stored=settings.stored, chunk_steps=settings.chunk_steps)
+    with bench_training._filled_explorer(same, 1, reward, remembered) as explorer:
+        assert explorer.learner.state.replay.state.shape[-1] == STATE_SIZE
+
+        def train(steps: int) -> None:
+            for _ in range(steps // settings.chunk_steps):
+                explorer.train_chunk()
+            jax.block_until_ready(explorer.learner.state)
+
+        yield train
+
+
+@contextmanager
+def sbx_sac(env: str, updates_per_call: int) -> Iterator[Train]:
+    """SAC of SBX."""
+    import jax
+    import sbx
+
+    model = sbx.SAC("MlpPolicy", _peer_environment(env), **_peer_options(updates_per_call))
+    yield _learning(model, lambda: jax.block_until_ready((model.policy.actor_state, model.policy.qf_state)))
+
+
+@contextmanager
+def sb3_sac(env: str, threads: int, remembered: int | None) -> Iterator[Train]:
+    """SAC of Stable-Baselines3, with a kNN bonus where states are remembered."""
+    import stable_baselines3
+    import torch
+
+    torch.set_num_threads(threads)
+    options = _peer_options(updates_per_call=1)
+    if remembered is not None:
+        options["replay_buffer_class"] = _bonus_buffer_class(remembered)
+    yield _learning(stable_baselines3.SAC("MlpPolicy", _peer_environment(env), device="cpu", **options), lambda: None)
+
+
+def _peer_environment(env: str) -> Any:
+    from element_rl.envs.robots import make_env
+
+    return make_env(env)  # Ant-v5 without contact forces: 27-D
+
+
+def _peer_options(updates_per_call: int) -> dict[str, Any]:
+    return {
+        "policy_kwargs": {"net_arch": [256, 256, 256]},  # ReLU and two critics are their defaults
+        "learning_rate": 3e-4,
+        "batch_size": 128,
+        "buffer_size": 1_000_000,
+        "learning_starts": 1_000,
+        "train_freq": updates_per_call,
+        "gradient_steps": updates_per_call,
+        "ent_coef": "auto_0.2",
+        "seed": 0,
+    }
+
+
+def _learning(model: Any, settle: Callable[[], Any]) -> Train:
+    """Train on: the first steps are random and without updates, so they are taken here."""
+    model.learn(model.learning_starts + 64, log_interval=None)
+
+    def train(steps: int) -> None:
+        model.learn(steps, reset_num_timesteps=False, log_interval=None)
+        settle()
+
+    return train
+
+
+def _bonus_buffer_class(remembered: int) -> type:
+    """A replay buffer whose samples carry the kNN bonus instead of the environment's reward.
+
+    The state is a fixed random projection of the next observation to 11-D; the memory is full and does not grow.
+    """
+    import torch
+    from stable_baselines3.common.buffers import ReplayBuffer
+
+    class BonusBuffer(ReplayBuffer):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            generator = torch.Generator().manual_seed(0)
+            observation_size = int(np.prod(self.obs_shape))
+            self.projection = torch.randn(observation_size, STATE_SIZE, generator=generator) / observation_size**0.5
+            self.memory = torch.randn(remembered, STATE_SIZE, generator=generator)
+
+        def sample(self, batch_size: int, env: Any = None) -> Any:
+            batch = super().sample(batch_size, env)
+            with torch.no_grad():
+                states = batch.next_observations.float() @ self.projection
+                nearest = torch.cdist(states, self.memory).topk(NUM_NEIGHBOURS, largest=False).values
+                bonus = torch.log1p(torch.linalg.vector_norm(nearest, dim=1, keepdim=True))
+            return batch._replace(rewards=bonus)
+
+    return BonusBuffer
+
+
+def _element_name(remembered: int) -> str:
+    return f"ours, ELEMENT, {remembered:,} remembered"
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Settings))
