@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 EXTRAS := dev
+FIRST_LOOK := runs/first-look-$(shell date +%Y%m%d-%H%M%S)
 STAMP := $(VENV)/.installed
 
 .PHONY: setup explore test check format bench clean
@@ -17,7 +18,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 explore: setup
-	$(BIN)/element explore Ant-v5 --steps 20000 --out runs/first-look
+	$(BIN)/element explore Ant-v5 --steps 15000 --out $(FIRST_LOOK)
 
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist loadfile
