@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 explore: setup
-	$(BIN)/element explore Ant-v5 --steps 15000 --out $(FIRST_LOOK)
+	$(BIN)/element explore Ant-v5 --steps 12000 --out $(FIRST_LOOK)
 
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist loadfile

@@ -38,7 +38,7 @@ class ExploreConfig:
     update_steps: int | None = None  # T_u (a tenth of U)
     replay_size: int = 1_000_000  # transitions kept per agent
     chunk_steps: int = 64  # steps between two refreshes of the acting policy; lowered to divide the steps
-    log_every: int | None = None  # steps between two lines of metrics (a hundredth of the steps, 10,000 at most)
+    log_every: int | None = None  # steps between two lines of metrics (a hundredth of the steps, 500 to 10,000)
     checkpoint_every: int | None = None  # steps between two checkpoints (U)
     workers: int | None = None  # environment processes (one per agent); 0 steps them in this process
     random_seeds: int = 1  # seeds of a random policy run for comparison at the end; 0 for none
@@ -69,7 +69,7 @@ def resolved(config: ExploreConfig) -> tuple[ExploreConfig, EnvSpec, Reward | No
         update_interval=interval,
         update_steps=config.update_steps or max(interval // 10, 1),
         chunk_steps=_chunk_steps(config.steps, config.chunk_steps),
-        log_every=config.log_every or min(10_000, max(config.steps // 100, 1)),
+        log_every=config.log_every or min(10_000, max(config.steps // 100, 500)),
         checkpoint_every=config.checkpoint_every or interval,
         beta=_element_options(spec.name, config)["lifelong_weight"],
         estimator=_element_options(spec.name, config)["estimator"],
