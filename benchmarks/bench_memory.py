@@ -63,7 +63,7 @@ def main() -> None:
     page = arguments.page or (None if arguments.quick else PAGE)
     if page:
         replace_table(page, "memory", indexes)
-        replace_table(page, "memory-growth", growth)
+        replace_table(page, "memory-growth-fixed", growth)
 
 
 def measure_apart(name: str, size: int, repeats: int, keep: bool) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def _affordable(index: Index, queries: Float[np.ndarray, "Q D"]) -> Int[np.ndarr
 def _warm_up(candidate: Candidate, states: Float[np.ndarray, "N D"]) -> None:
     """Use an index of the same capacity once, so that what compiles just in time has compiled before it is timed."""
     warm = candidate.make(states.shape[1], len(states))
-    warm.insert(states[: BATCH if candidate.online else 2 * BATCH])
+    warm.insert(states[:BATCH] if candidate.online else states)  # pynndescent compiles more for larger sets
     warm.query(states[:BATCH], NUM_NEIGHBOURS)
 
 

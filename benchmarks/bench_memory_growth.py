@@ -23,6 +23,7 @@ from benchmarks.bench_memory import (
     RESULTS,
     Answer,
     _ask,
+    _faiss_statistics,
     _index_folder,
     _timed,
     reward_quality,
@@ -45,8 +46,10 @@ def main() -> None:
         states = remembered_states(size)
         folder = _index_folder("hnsw", states)
         assert folder is not None
-        known, asked = (np.concatenate(episodes[first::2]) for first in (0, 1))
-        rows.append({"size": size} | on_one_core(measure, folder, known, asked, true_neighbours(states, asked)))
+        queries, odd = np.concatenate(episodes), np.concatenate([[i % 2 == 1] * len(e) for i, e in enumerate(episodes)])
+        distances, ids = true_neighbours(states, queries)
+        truth = (distances[odd], ids[odd])
+        rows.append({"size": size} | on_one_core(measure, folder, queries[~odd], queries[odd], truth))
         print(rows[-1], flush=True)
     RESULTS.with_name("memory-growth.json").write_text(json.dumps(rows))
     replace_table(PAGE, "memory-growth", render(rows))
@@ -61,32 +64,38 @@ def measure(
     memory.config = HnswConfig()
     memory._calibrate(known[np.linspace(0, len(known) - 1, 256).astype(int)])
     answer = _ask(memory, asked)
+    statistics = _faiss_statistics()
+    statistics.reset()
     seconds = [_timed(lambda: _ask(memory, asked)) for _ in range(REPEATS)]
+    computed = statistics.ndis / (REPEATS * len(asked))
     microseconds = sorted(1e6 * processor / len(asked) for processor, _ in seconds)
     quality = reward_quality(answer, truth)
-    return {"candidates": memory.search_candidates, "us": microseconds, **quality}
+    return {"candidates": memory.search_candidates, "us": microseconds, "distances": computed, **quality}
 
 
 def render(rows: list[dict[str, Any]]) -> str:
     """Cost beside the logarithm of the size, both relative to the first row."""
     header = [
         "states",
-        "candidates (ef)",
-        "µs/query (lowest–highest)",
-        "growth",
         "log N grows",
+        "ef",
+        "distances/query",
+        "grows",
+        "µs/query (lowest–highest)",
+        "grows",
         "recall@3",
-        "correlation",
     ]
     first = rows[0]
     lines = []
     for row in rows:
         cost = float(np.median(row["us"]))
         spread = f"{significant(cost)} ({significant(row['us'][0])}–{significant(row['us'][-1])})"
-        growth = f"×{cost / float(np.median(first['us'])):.2f}"
-        logarithm = f"×{np.log(row['size']) / np.log(first['size']):.2f}"
-        quality = [f"{row['recall']:.3f}", f"{row['correlation']:.3f}"]
-        lines.append([f"{row['size']:,}", str(row["candidates"]), spread, growth, logarithm, *quality])
+        grows = [
+            f"×{measured(row) / measured(first):.2f}"
+            for measured in (lambda r: np.log(r["size"]), lambda r: r["distances"], lambda r: np.median(r["us"]))
+        ]
+        work = [str(row["candidates"]), significant(row["distances"]), grows[1]]
+        lines.append([f"{row['size']:,}", grows[0], *work, spread, grows[2], f"{row['recall']:.3f}"])
     return f"{markdown_table(header, lines)}\n\n{source_line(provenance(PACKAGES))}"
 
 
