@@ -14,19 +14,21 @@ Defined everywhere, never NaN for finite states:
   Asking statically for k ≥ N is an error.
 
 Departures from the paper: none in the formulas. Integer orders need no eigenvalues: tr(A²) is a squared Frobenius norm and
-tr(A³) one matrix product, in general ⌈log2⌉ products; order 1 is the Shannon limit −Σ λ log2 λ.
+tr(A³) one matrix product (on CPUs a sixth of one), in general ⌈log2⌉ products; order 1 is the Shannon limit −Σ λ log2 λ.
 """
 
 import math
+from itertools import combinations_with_replacement
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from element_rl.distances import squared_distances
 
 LARGEST_INTEGER_ORDER = 16  # beyond this eigenvalues are as cheap as the products
 NEGLIGIBLE = 1e-13  # entries of the trace-one Gram matrix below this add less than rounding to a trace of powers
+CUBE_BLOCK = 125  # states in a block of the cube's trace: products of this size run at full speed, smaller ones save more
 SMALLEST_RADIUS = 1e-12  # metres, say: keeps log(radius) of duplicates finite
 
 
@@ -46,7 +48,8 @@ def renyi_entropy(
         if order == 1:
             return shannon_from_eigenvalues(_eigenvalues(_trace_one_gram(states, bandwidth, mask)))
         if float(order).is_integer() and order <= LARGEST_INTEGER_ORDER:
-            return _integer_order_entropy(_trace_one_gram(states, bandwidth, mask), int(order))
+            trace = _trace_of_gram_power(states, bandwidth, mask, int(order))
+            return jnp.log2(jnp.where(trace > 0, trace, 1.0)) / (1 - order)
     eigenvalues = _eigenvalues(_trace_one_gram(states, bandwidth, mask))
     # Σ λ^α = 1 + Σ λ (λ^(α−1) − 1), because Σ λ = 1: no digit is lost for orders close to 1.
     logarithms = jnp.log(jnp.where(eigenvalues > 0, eigenvalues, 1.0))
@@ -99,9 +102,58 @@ def shannon_from_eigenvalues(eigenvalues: Float[Array, " N"]) -> Float[Array, ""
     )
 
 
-def _integer_order_entropy(A: Float[Array, "N N"], order: int) -> Float[Array, ""]:
-    trace = _trace_of_power(A, order)
-    return jnp.log2(jnp.where(trace > 0, trace, 1.0)) / (1 - order)
+def _trace_of_gram_power(
+    states: Float[Array, "N D"],
+    bandwidth: int | float | Float[Array, ""],
+    mask: Bool[Array, " N"] | None,
+    order: int,
+) -> Float[Array, ""]:
+    def by_products(states: Array, bandwidth: Array, mask: Array) -> Array:
+        return _trace_of_power(_trace_one_gram(states, bandwidth, mask), order)
+
+    mask = _full_mask(states) if mask is None else mask
+    arguments = (states, jnp.asarray(bandwidth, states.dtype), mask)
+    if order == 3:  # many small products are fast on a CPU, few large ones on an accelerator
+        return jax.lax.platform_dependent(*arguments, cpu=_trace_of_gram_cube, default=by_products)
+    return by_products(*arguments)
+
+
+def _trace_of_gram_cube(
+    states: Float[Array, "N D"], bandwidth: Float[Array, ""], mask: Bool[Array, " N"]
+) -> Float[Array, ""]:
+    """tr(A³) with a sixth of the multiplications, from the blocks on and above the diagonal of A alone.
+
+    Cut the states into blocks: tr(A³) = Σ_ijk ⟨A_ij A_jk, A_ik⟩, and A is symmetric, so the term of (i, j, k) does not depend
+    on their order. Those with i ≤ j ≤ k suffice, each counted as often as its indices can be arranged: 6, 3 or 1 times.
+    """
+    num_states, dim = states.shape
+    num_blocks = max(1, round(num_states / CUBE_BLOCK))
+    size = -(-num_states // num_blocks)
+    padding = num_blocks * size - num_states
+    mask_of = jnp.pad(mask, (0, padding)).reshape(num_blocks, size)
+    # One dimension after the other, so that the kernel reads neighbouring states from neighbouring places.
+    states_of = jnp.pad(_zero_outside(states, mask).T, ((0, 0), (0, padding))).reshape(dim, num_blocks, size)
+
+    def block(i: Array, j: Array) -> Float[Array, "B B"]:
+        squared = squared_distances(states_of[:, i].T, states_of[:, j].T)
+        kernel = jnp.exp(-squared / (2.0 * bandwidth)) / jnp.maximum(jnp.sum(mask), 1)
+        return jnp.where(mask_of[i][:, None] & mask_of[j][None, :] & (kernel >= NEGLIGIBLE), kernel, 0.0)
+
+    pairs = list(combinations_with_replacement(range(num_blocks), 2))
+    triples = list(combinations_with_replacement(range(num_blocks), 3))
+    A = jax.vmap(block)(*jnp.asarray(pairs).T)
+    place = {pair: index for index, pair in enumerate(pairs)}
+    places = [(place[i, j], place[j, k], place[i, k]) for i, j, k in triples]
+    times = [(1.0, 3.0, 6.0)[len(set(triple)) - 1] for triple in triples]
+
+    def add(
+        total: Float[Array, "B B"], triple: tuple[Int[Array, " 3"], Float[Array, ""]]
+    ) -> tuple[Float[Array, "B B"], None]:
+        (ij, jk, ik), times = triple
+        return total + times * jnp.matmul(A[ij], A[jk], precision="highest") * A[ik], None
+
+    total = jnp.zeros((size, size), states.dtype)
+    return jnp.sum(jax.lax.scan(add, total, (jnp.asarray(places), jnp.asarray(times, states.dtype)))[0])
 
 
 def _trace_of_power(A: Float[Array, "N N"], order: int) -> Float[Array, ""]:

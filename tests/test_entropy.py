@@ -6,9 +6,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
 from scipy.special import digamma, gammaln
 
-from element_rl.entropy import kde_entropy, knn_entropy, renyi_entropy
+from element_rl.entropy import (
+    _trace_of_gram_cube,
+    _trace_of_power,
+    _trace_one_gram,
+    kde_entropy,
+    knn_entropy,
+    renyi_entropy,
+)
 
 RELATIVE = 1e-4
 
@@ -174,6 +182,21 @@ def test_integer_order_equals_the_eigenvalue_route() -> None:
         by_products = float(renyi_entropy(states, order))
         by_eigenvalues = float(renyi_entropy(states, jnp.asarray(float(order))))
         assert by_products == pytest.approx(by_eigenvalues, rel=1e-4)
+
+
+@pytest.mark.parametrize("count", [100, 313, 700])  # one, three (the last one padded) and six blocks
+def test_order_3_by_blocks_equals_the_whole_product(count: int) -> None:
+    states = make_states("clustered", count)
+    mask = np.random.default_rng(1).random(count) < 0.8
+    padded = np.where(mask[:, None], states, np.nan)
+    kernel = np.exp(-cdist(states[mask].astype(float), states[mask].astype(float), "sqeuclidean") / 1.4) / mask.sum()
+    truth = np.sum((kernel @ kernel) * kernel)
+    arguments = (jnp.asarray(padded), jnp.float32(0.7), jnp.asarray(mask))
+    assert float(_trace_of_gram_cube(*arguments)) == pytest.approx(truth, rel=1e-5)
+    assert float(_trace_of_power(_trace_one_gram(*arguments), 3)) == pytest.approx(truth, rel=1e-5)
+    together = jax.vmap(lambda states, mask: renyi_entropy(states, 3, 0.7, mask))
+    both = together(jnp.stack([arguments[0]] * 2), jnp.stack([arguments[2]] * 2))
+    assert np.asarray(both) == pytest.approx([math.log2(truth) / -2] * 2, rel=1e-5)
 
 
 def test_closed_forms() -> None:
