@@ -35,7 +35,8 @@ format: setup
 bench: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS),bench]'
 	$(BIN)/python -m benchmarks.bench_entropy
-	$(BIN)/python -m benchmarks.bench_memory
+	$(BIN)/python -m benchmarks.bench_memory --keep
+	$(BIN)/python -m benchmarks.bench_memory_growth
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

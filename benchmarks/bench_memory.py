@@ -30,7 +30,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from benchmarks.memory_tables import render_growth, render_indexes
+from benchmarks.memory_tables import render_indexes
 from benchmarks.neighbour_indexes import CANDIDATES, Candidate, Index
 from benchmarks.one_core import MeasurementError, on_one_core
 from benchmarks.tables import PAGE, provenance, replace_table
@@ -58,12 +58,11 @@ def main() -> None:
         _keep_row(results_path, f"{name}/{size}", row)
         print(json.dumps(row), flush=True)
     rows = list(json.loads(results_path.read_text()).values())
-    indexes, growth = render_indexes(rows), render_growth(rows)
-    print(f"{indexes}\n\n{growth}")
+    indexes = render_indexes(rows)
+    print(indexes)
     page = arguments.page or (None if arguments.quick else PAGE)
     if page:
         replace_table(page, "memory", indexes)
-        replace_table(page, "memory-growth-fixed", growth)
 
 
 def measure_apart(name: str, size: int, repeats: int, keep: bool) -> dict[str, Any]:

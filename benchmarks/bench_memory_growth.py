@@ -1,7 +1,8 @@
-"""How the cost of an `hnsw` query grows with the memory, as used by default: candidates chosen for a recall of 0.98.
+"""How the cost of an `hnsw` query grows with the memory: with candidates fixed, at a fixed recall, and as used by default.
 
 The indexes are those `bench_memory --keep` saved. Each chooses its candidates on ten held-out episodes, as it does in use on
-the states about to be inserted, and is measured on ten others, on one core, in processor time.
+the states about to be inserted, and is measured on ten others, on one core, in processor time. The cost at a fixed recall is
+read off the curve of cost against recall over all numbers of candidates.
 
     python -m benchmarks.bench_memory --backends hnsw --sizes 100000 1000000 10000000 --keep
     python -m benchmarks.bench_memory_growth --sizes 100000 1000000 10000000
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +34,11 @@ from benchmarks.bench_memory import (
 from benchmarks.one_core import on_one_core
 from benchmarks.tables import PAGE, markdown_table, provenance, replace_table, significant, source_line
 from benchmarks.trajectories import held_out_episodes, remembered_states
-from element_rl.memory.hnsw import HnswConfig, HnswMemory
+from element_rl.memory.hnsw import CANDIDATES, HnswConfig, HnswMemory
 
 REPEATS = 9
+RECALL = HnswConfig().recall
+FIXED = 64  # candidates of the columns with a fixed number
 
 
 def main() -> None:
@@ -58,45 +62,56 @@ def main() -> None:
 def measure(
     folder: Path, known: Float[np.ndarray, "Q D"], asked: Float[np.ndarray, "Q D"], truth: Answer
 ) -> dict[str, Any]:
-    """One size: candidates chosen, then queries timed."""
+    """One size: the candidates it chooses, and the curve of cost against recall."""
     faiss.omp_set_num_threads(1)
     memory = HnswMemory.load(folder)
     memory.config = HnswConfig()
-    memory._calibrate(known[np.linspace(0, len(known) - 1, 256).astype(int)])
-    answer = _ask(memory, asked)
+    memory._calibrate(known)
+    chosen = memory.search_candidates
     statistics = _faiss_statistics()
-    statistics.reset()
-    seconds = [_timed(lambda: _ask(memory, asked)) for _ in range(REPEATS)]
-    computed = statistics.ndis / (REPEATS * len(asked))
-    microseconds = sorted(1e6 * processor / len(asked) for processor, _ in seconds)
-    quality = reward_quality(answer, truth)
-    return {"candidates": memory.search_candidates, "us": microseconds, "distances": computed, **quality}
+    curve = []
+    for candidates in CANDIDATES:
+        memory._search_candidates = candidates
+        answer = _ask(memory, asked)
+        statistics.reset()
+        seconds = [_timed(lambda: _ask(memory, asked)) for _ in range(REPEATS)]
+        microseconds = sorted(1e6 * processor / len(asked) for processor, _ in seconds)
+        computed = statistics.ndis / (REPEATS * len(asked))
+        recall = reward_quality(answer, truth)["recall"]
+        curve.append({"candidates": candidates, "us": microseconds, "distances": computed, "recall": recall})
+    return {"chosen": chosen, "curve": curve}
 
 
 def render(rows: list[dict[str, Any]]) -> str:
     """Cost beside the logarithm of the size, both relative to the first row."""
-    header = [
-        "states",
-        "log N grows",
-        "ef",
-        "distances/query",
-        "grows",
-        "µs/query (lowest–highest)",
-        "grows",
-        "recall@3",
-    ]
-    first = rows[0]
+    header = ["states", "log N grows", f"µs at recall {RECALL}", "grows", "distances", "grows"]
+    header += [f"µs at ef = {FIXED}", "grows", "distances", "grows", "default: ef", "µs (lowest–highest)", "recall@3"]
+    columns = [_at_recall(rows, lambda point: float(np.median(point["us"])))]
+    columns += [_at_recall(rows, lambda point: point["distances"])]
+    fixed = [_point(row, FIXED) for row in rows]
+    columns += [[float(np.median(point["us"])) for point in fixed], [point["distances"] for point in fixed]]
     lines = []
-    for row in rows:
-        cost = float(np.median(row["us"]))
-        spread = f"{significant(cost)} ({significant(row['us'][0])}–{significant(row['us'][-1])})"
-        grows = [
-            f"×{measured(row) / measured(first):.2f}"
-            for measured in (lambda r: np.log(r["size"]), lambda r: r["distances"], lambda r: np.median(r["us"]))
-        ]
-        work = [str(row["candidates"]), significant(row["distances"]), grows[1]]
-        lines.append([f"{row['size']:,}", grows[0], *work, spread, grows[2], f"{row['recall']:.3f}"])
+    for index, row in enumerate(rows):
+        costs = [(significant(column[index]), f"×{column[index] / column[0]:.2f}") for column in columns]
+        chosen = _point(row, row["chosen"])
+        us = chosen["us"]
+        default = f"{significant(float(np.median(us)))} ({significant(us[0])}–{significant(us[-1])})"
+        size = [f"{row['size']:,}", f"×{np.log(row['size']) / np.log(rows[0]['size']):.2f}"]
+        cells = [cell for pair in costs for cell in pair]
+        lines.append([*size, *cells, str(row["chosen"]), default, f"{chosen['recall']:.3f}"])
     return f"{markdown_table(header, lines)}\n\n{source_line(provenance(PACKAGES))}"
+
+
+def _at_recall(rows: list[dict[str, Any]], cost: Callable[[dict[str, Any]], float]) -> list[float]:
+    """The cost at which each row's curve crosses the wanted recall."""
+    return [
+        float(np.interp(RECALL, [point["recall"] for point in row["curve"]], [cost(point) for point in row["curve"]]))
+        for row in rows
+    ]
+
+
+def _point(row: dict[str, Any], candidates: int) -> dict[str, Any]:
+    return next(point for point in row["curve"] if point["candidates"] == candidates)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The two tables of `bench_memory`, made from its rows."""
+"""The table of `bench_memory`, made from its rows."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import numpy as np
 from benchmarks.neighbour_indexes import CANDIDATES
 from benchmarks.tables import FIELDS, markdown_table, significant, source_line
 
-GROWTH_FROM = 100_000
-
 
 def render_indexes(rows: list[dict[str, Any]]) -> str:
     """One line per index and size, sizes together, in the order of `CANDIDATES`."""
@@ -18,20 +16,6 @@ def render_indexes(rows: list[dict[str, Any]]) -> str:
     header += ["correlation", "bias", "bytes/state"]
     chosen = sorted(rows, key=lambda row: (row["size"], list(CANDIDATES).index(row["index"])))
     return _with_source(header, [_line(row) for row in chosen], chosen)
-
-
-def render_growth(rows: list[dict[str, Any]]) -> str:
-    """hnsw only, from 1e5 states: the cost of a query and the distances it computed against log N."""
-    header = ["states", "µs/query", "growth", "distances/query", "growth", "log N", "growth", "recall@3"]
-    chosen = [row for row in rows if row["index"] == "hnsw" and "error" not in row and row["size"] >= GROWTH_FROM]
-    chosen.sort(key=lambda row: row["size"])
-    lines = []
-    for row in chosen:
-        cells = [f"{row['size']:,}"]
-        for measured in (_median, lambda row: row["distances_per_query"], lambda row: np.log(row["size"])):
-            cells += [significant(measured(row)), f"×{measured(row) / measured(chosen[0]):.2f}"]
-        lines.append([*cells, f"{row['recall']:.4f}"])
-    return _with_source(header, lines, chosen)
 
 
 def _line(row: dict[str, Any]) -> list[str]:

@@ -28,7 +28,9 @@ from element_rl.distances import squared_distances
 
 LARGEST_INTEGER_ORDER = 16  # beyond this eigenvalues are as cheap as the products
 NEGLIGIBLE = 1e-13  # entries of the trace-one Gram matrix below this add less than rounding to a trace of powers
-CUBE_BLOCK = 125  # states in a block of the cube's trace: products of this size run at full speed, smaller ones save more
+CUBE_BLOCK = (
+    125  # states in a block of the cube's trace: products of this size run at full speed, smaller ones save more
+)
 SMALLEST_RADIUS = 1e-12  # metres, say: keeps log(radius) of duplicates finite
 
 

@@ -1,12 +1,12 @@
 """The hierarchical navigable small-world memory: FAISS `IndexHNSWFlat`, for CPUs and 1e5 to 1e8 states.
 
 Approximate, but close: the number of candidates a query keeps in view is chosen, at every doubling of the memory, so that
-the wanted recall is reached on the states about to be inserted. docs/benchmarks.md states recall and cost on trajectory data.
+the wanted recall is safely reached on the states about to be inserted. docs/benchmarks.md states recall and cost
+for trajectory data.
 Queries and insertions of a batch are spread over FAISS's threads (`OMP_NUM_THREADS`).
 """
 
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -48,10 +48,16 @@ class HnswConfig:
             raise ValueError(f"recall of the hnsw memory must be above 0 and at most 1, got {self.recall}.")
 
 
+# FAISS marks the nodes a query has visited in a table of one byte per node, but from this many nodes on in a hash set, which
+# makes a query half as slow again. The limit is one for the process; ours costs at most 128 MB per searching thread.
+if hasattr(faiss.cvar, "visited_table_hashset_threshold"):
+    faiss.cvar.visited_table_hashset_threshold = 2**27
+
 CANDIDATES = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)  # values of efSearch to choose from
 FIRST_CANDIDATES = 64  # before there is anything to choose by
 FIRST_CALIBRATION = 10_000  # states, and at every doubling from there
-CALIBRATION_QUERIES = 256
+CALIBRATION_QUERIES = 512
+CALIBRATION_STRETCHES = 16  # parts of the queries, in their order, whose recalls say how sure the recall is
 CALIBRATION_NEIGHBOURS = 3
 
 
@@ -141,8 +147,9 @@ class HnswMemory:
     def _calibrate(self, states: Float[np.ndarray, "M D"]) -> None:
         """Whenever the memory has doubled: how few candidates still find the neighbours of states it does not hold yet?
 
-        A memory that grows denser needs fewer candidates for the same recall. The answer is taken one step up from the
-        fewest that reached the wanted recall on these states, because other states may be harder.
+        A memory that grows denser needs fewer candidates for the same recall. Neighbours are missed in stretches of a
+        trajectory rather than here and there, so the wanted recall must lie two standard errors, taken over stretches,
+        below the one that was found.
         """
         if self.config.search_candidates is not None or len(self) < self._next_calibration or len(states) < 16:
             return
@@ -150,11 +157,12 @@ class HnswMemory:
         rows = np.linspace(0, len(states) - 1, min(len(states), CALIBRATION_QUERIES)).astype(int)
         queries = np.ascontiguousarray(states[rows])
         _, true_ids = self._index.storage.search(queries, CALIBRATION_NEIGHBOURS)
-        for candidates, one_more in pairwise(CANDIDATES):
-            self._search_candidates = one_more
-            self._index.hnsw.efSearch = candidates
+        for candidates in CANDIDATES:
+            self._search_candidates = self._index.hnsw.efSearch = candidates
             _, ids = self._index.search(queries, CALIBRATION_NEIGHBOURS)
-            if (ids[:, :, None] == true_ids[:, None, :]).any(axis=2).mean() >= self.config.recall:
+            found = (ids[:, :, None] == true_ids[:, None, :]).any(axis=2).mean(axis=1)
+            recalls = [part.mean() for part in np.array_split(found, CALIBRATION_STRETCHES)]
+            if found.mean() - 2.0 * np.std(recalls, ddof=1) / CALIBRATION_STRETCHES**0.5 >= self.config.recall:
                 break
 
     def _store_values(self, values: Float[np.ndarray, " M"], first: int) -> None:
