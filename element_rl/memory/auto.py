@@ -1,6 +1,6 @@
 """The memory that chooses for itself: exact while that is fast, hnsw beyond.
 
-On an accelerator brute force is fast at any size this library meets. On a CPU it is up to about 1e5 states; at that size
+On an accelerator brute force is fast at any size this library meets. On a CPU it is up to some ten thousand states; at that size
 the states move, once, into an hnsw index.
 """
 
@@ -16,7 +16,9 @@ from element_rl.memory.contract import SETTINGS_FILE, checked_states, checked_va
 from element_rl.memory.hnsw import HnswMemory
 from element_rl.memory.in_place import ExactMemory
 
-LARGEST_EXACT_ON_CPU = 100_000
+LARGEST_EXACT_ON_CPU = (
+    25_000  # an exact query of so many costs about 200 µs, an hnsw one 20; fewer are worth being exact
+)
 
 
 class AutoMemory:

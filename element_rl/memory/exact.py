@@ -1,6 +1,6 @@
 """The exact memory: blocked brute force in JAX.
 
-The oracle of every test, and the memory of choice on accelerators at any size and on CPUs up to about 1e5 states.
+The oracle of every test, and the memory of choice on accelerators at any size and on CPUs up to some ten thousand states.
 Pure functions over a frozen `ExactMemoryState`; `vmap` them over a population. Only the blocks that hold states are visited,
 so a query costs what the memory holds, not what it could hold.
 """

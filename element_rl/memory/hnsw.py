@@ -1,4 +1,4 @@
-"""The hierarchical navigable small-world memory: FAISS `IndexHNSWFlat`, for CPUs and 1e5 to 1e8 states.
+"""The hierarchical navigable small-world memory: FAISS `IndexHNSWFlat`, for CPUs and 1e4 to 1e8 states.
 
 Approximate, but close: the number of candidates a query keeps in view is chosen, at every doubling of the memory, so that
 the wanted recall is safely reached on the states about to be inserted. docs/benchmarks.md states recall and cost

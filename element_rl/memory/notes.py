@@ -14,8 +14,8 @@ from jaxtyping import Array, Float, Int
 from element_rl.distances import UNROLLED_DIMENSIONS
 from element_rl.memory.exact import NO_NODE
 
-COLUMNS = 8  # new states treated per loop turn
-CPU_ROWS = 16_384  # notes treated at once: their states should stay in the cache
+COLUMNS = 16  # new states treated per loop turn
+CPU_ROWS = 8_192  # notes treated at once: their states should stay in the cache
 ACCELERATOR_ROWS = 1 << 20
 
 
@@ -57,16 +57,18 @@ def _merge_rows(
     new_count: Int[Array, ""],
 ) -> Float[Array, "N K"]:
     k = neighbour_distances.shape[1]
+    coordinates = states.T  # neighbouring rows in neighbouring places
 
     def offer(turn: Array, smallest: tuple[Array, ...]) -> tuple[Array, ...]:
         columns = jax.lax.dynamic_slice_in_dim(new_states, turn * COLUMNS, COLUMNS)
         kept = list(smallest)
         for c in range(COLUMNS):
             column = turn * COLUMNS + c
-            squared = _squared_distance(states, columns[c])
+            squared = _squared_distance(coordinates, columns[c])
             squared = jnp.where((own == column) | (column >= new_count), jnp.inf, squared)
-            for j in range(k):  # each kept value takes the smaller and hands the larger on
-                kept[j], squared = jnp.minimum(kept[j], squared), jnp.maximum(kept[j], squared)
+            for j in range(k):  # each kept value takes the smaller and hands the larger on (minimum would look for NaN)
+                smaller = squared < kept[j]
+                kept[j], squared = jnp.where(smaller, squared, kept[j]), jnp.where(smaller, kept[j], squared)
         return tuple(kept)
 
     smallest = tuple(neighbour_distances[:, j] ** 2 for j in range(k))
@@ -74,13 +76,13 @@ def _merge_rows(
     return jnp.sqrt(jnp.stack(smallest, axis=1))
 
 
-def _squared_distance(states: Float[Array, "N D"], point: Float[Array, " D"]) -> Float[Array, " N"]:
-    total = jnp.zeros(states.shape[0])
-    if states.shape[1] <= UNROLLED_DIMENSIONS:
-        for d in range(states.shape[1]):
-            total = total + (states[:, d] - point[d]) ** 2
+def _squared_distance(coordinates: Float[Array, "D N"], point: Float[Array, " D"]) -> Float[Array, " N"]:
+    total = jnp.zeros(coordinates.shape[1])
+    if len(coordinates) <= UNROLLED_DIMENSIONS:
+        for d in range(len(coordinates)):
+            total = total + (coordinates[d] - point[d]) ** 2
         return total
-    return jnp.sum((states - point[None, :]) ** 2, axis=1)
+    return jnp.sum((coordinates - point[:, None]) ** 2, axis=0)
 
 
 def _pad_columns(

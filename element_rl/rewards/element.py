@@ -31,6 +31,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from element_rl.entropy import kde_entropy, knn_entropy, renyi_entropy
 from element_rl.memory import exact, graph
+from element_rl.memory.auto import LARGEST_EXACT_ON_CPU
 from element_rl.memory.exact import NO_NODE, ExactMemoryState
 from element_rl.memory.graph import GraphConfig, GraphMemoryState
 from element_rl.memory.notes import merge_distances
@@ -78,7 +79,6 @@ PRESETS: Mapping[str, ElementConfig] = {
     "Ant": ElementConfig(graph=GraphConfig(search_steps=20, restarts=10)),
     "Humanoid": ElementConfig(graph=GraphConfig(search_steps=20, restarts=10)),
 }
-LARGEST_EXACT_ON_CPU = 100_000
 
 
 class ElementState(NamedTuple):

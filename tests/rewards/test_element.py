@@ -272,8 +272,8 @@ def test_the_papers_presets() -> None:
 
 def test_auto_memory_depends_on_size_and_device() -> None:
     config = ElementConfig()
-    assert resolved_memory(config, 1_000_000, on_cpu=True) == "exact"  # 49,999 states
-    assert resolved_memory(config, 10_000_000, on_cpu=True) == "hnsw"
+    assert resolved_memory(config, 400_000, on_cpu=True) == "exact"  # 19,998 states
+    assert resolved_memory(config, 1_000_000, on_cpu=True) == "hnsw"  # 49,999
     assert resolved_memory(config, 10_000_000, on_cpu=False) == "exact"
     assert resolved_memory(dataclasses.replace(config, memory="graph"), 10, on_cpu=True) == "graph"
 
