@@ -56,7 +56,8 @@ def main() -> None:
         rows.append({"size": size} | on_one_core(measure, folder, queries[~odd], queries[odd], truth))
         print(rows[-1], flush=True)
     RESULTS.with_name("memory-growth.json").write_text(json.dumps(rows))
-    replace_table(PAGE, "memory-growth", render(rows))
+    table = f"{render(rows)}\n\n{source_line(provenance(PACKAGES))}"
+    replace_table(PAGE, "memory-growth", table)
 
 
 def measure(
@@ -99,7 +100,7 @@ def render(rows: list[dict[str, Any]]) -> str:
         size = [f"{row['size']:,}", f"×{np.log(row['size']) / np.log(rows[0]['size']):.2f}"]
         cells = [cell for pair in costs for cell in pair]
         lines.append([*size, *cells, str(row["chosen"]), default, f"{chosen['recall']:.3f}"])
-    return f"{markdown_table(header, lines)}\n\n{source_line(provenance(PACKAGES))}"
+    return markdown_table(header, lines)
 
 
 def _at_recall(rows: list[dict[str, Any]], cost: Callable[[dict[str, Any]], float]) -> list[float]:

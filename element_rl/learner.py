@@ -1,14 +1,15 @@
 """The device side of training: replay, rewards and agents of a population, and the few programs that change them.
 
     ingest     new records are encoded and written to the replay                         once per chunk
-    finish     an episode ended: the reward observes it, its notes are written,
-               and where its states entered the memory all stored notes are merged       once per episode
+    finish     episodes ended: the reward observes them, their notes are written, and
+               where states entered a memory all stored notes of the agent are merged    once per kind of episode
     update     K × (sample, reward, learn) for all agents in one call                    once per chunk
 
 Every program is compiled once per shape and donates what it replaces. Numbers that change (slots, counts, agents) are
 arguments; nothing is traced again while training.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, UInt
+from jaxtyping import Array, Bool, Float, Int, UInt
 
 from element_rl import replay as ring
 from element_rl.agents import sac
@@ -78,7 +79,9 @@ class Learner:
         self.host_memories = [HnswMemory(state_dim) for _ in agent_seeds] if on_host else []
         self.updates = 0
         self._ingest = jax.jit(_ingest, donate_argnums=0)
-        self._finish = jax.jit(partial(_finish, reward), static_argnames=("rows", "remembers"), donate_argnums=(0, 1))
+        self._finish = jax.jit(
+            partial(_finish_all, reward), static_argnames=("rows", "remembers"), donate_argnums=(0, 1)
+        )
         self._update = jax.jit(partial(_update, reward, config, chunk_steps), donate_argnums=(0, 1))
         self._entropies = jax.jit(_shannon_entropies, static_argnames="rows")
         self._episode_states = jax.jit(_episode_states, static_argnames="rows")
@@ -86,11 +89,15 @@ class Learner:
     def ingest(self, chunk: Chunk) -> list[FinishedEpisode]:
         """Store a chunk and observe the episodes that ended in it."""
         slots, finished = self.ledger.place(chunk.final, chunk.count)
-        fields = (chunk.observation, chunk.action, chunk.extrinsic_reward, chunk.terminated, chunk.position)
-        replay = self._ingest(self.state.replay, self._encoders, *(np.array(field) for field in fields), slots)
+        flags = np.stack([chunk.extrinsic_reward, chunk.terminated], axis=-1)
+        records = [chunk.observation, chunk.action, flags, chunk.position]
+        together = np.concatenate(records, axis=-1, dtype=np.float32)  # one transfer, not five
+        replay = self._ingest(self.state.replay, self._encoders, together, slots)
         self.state = self.state._replace(replay=replay)
-        for episode in finished:
-            self._observe(episode)
+        for round_ in _rounds(finished):
+            kinds = sorted({self._kind(episode) for episode in round_})
+            for kind in kinds:
+                self._observe([episode for episode in round_ if self._kind(episode) == kind], *kind)
         return finished
 
     def update(self) -> tuple[dict[str, Array], dict[str, Array]]:
@@ -99,8 +106,7 @@ class Learner:
             self.state.agents,
             self.state.rewards,
             self.state.replay,
-            self.ledger.sample_tail.astype(np.int32),
-            self.ledger.sample_count.astype(np.int32),
+            np.stack([self.ledger.sample_tail, self.ledger.sample_count], axis=1).astype(np.int32),
             self.seeds,
             np.uint32(self.updates),
         )
@@ -131,27 +137,37 @@ class Learner:
     def load_memories(self, folder: Path) -> None:
         self.host_memories = [HnswMemory.load(folder / f"memory_{i}") for i in range(len(self.host_memories))]
 
-    def _observe(self, episode: FinishedEpisode) -> None:
-        rows = next((b for b in EPISODE_BUCKETS if b >= episode.length), self.spec.max_episode_steps)
-        rows = min(rows, self.spec.max_episode_steps)
-        remembers = False
+    def _kind(self, episode: FinishedEpisode) -> tuple[int, bool]:
+        """What a program that observes the episode is compiled for: its padded length, and whether states enter the memory."""
+        rows = next((bucket for bucket in EPISODE_BUCKETS if bucket >= episode.length), self.spec.max_episode_steps)
+        remembers = isinstance(self.reward, ElementReward) and bool(self._window(episode).any())
+        return min(rows, self.spec.max_episode_steps), remembers
+
+    def _window(self, episode: FinishedEpisode) -> Bool[np.ndarray, " T"]:
+        assert isinstance(self.reward, ElementReward)
+        return window_of(episode.step, episode.length, self.reward.config)
+
+    def _observe(self, episodes: Sequence[FinishedEpisode], rows: int, remembers: bool) -> None:
+        """Observe episodes of one kind, of different agents, in one call: a call costs more than what it computes."""
+        num_agents = len(self.seeds)
+        where = np.zeros((num_agents, 6), np.int32)
+        where[: len(episodes)] = [(*episode, self.ledger.filled(episode.agent)) for episode in episodes]
         distances = None
-        if isinstance(self.reward, ElementReward):
-            window = window_of(episode.step, episode.length, self.reward.config)
-            remembers = bool(window.any())
-            if self.host_memories:
-                distances = self._ask_host_memory(episode, window, rows)
+        if self.host_memories:
+            asked = [self._ask_host_memory(episode, rows) for episode in episodes]
+            distances = np.stack(asked + [np.full_like(asked[0], np.inf)] * (num_agents - len(asked)))
         replay, rewards = self._finish(
             self.state.replay,
             self.state.rewards,
-            np.array([*episode, self.ledger.filled(episode.agent)], np.int32),  # one transfer, not six
+            where,
+            np.int32(len(episodes)),
             distances,
             rows=rows,
             remembers=remembers,
         )
         self.state = self.state._replace(replay=replay, rewards=rewards)
 
-    def _ask_host_memory(self, episode: FinishedEpisode, window: np.ndarray, rows: int) -> Float[np.ndarray, "T K"]:
+    def _ask_host_memory(self, episode: FinishedEpisode, rows: int) -> Float[np.ndarray, "T K"]:
         reward = self.reward
         assert isinstance(reward, ElementReward)
         k = reward.config.num_neighbours
@@ -160,23 +176,48 @@ class Learner:
         memory = self.host_memories[episode.agent]
         distances = np.full((rows, k), np.inf, np.float32)
         distances[: episode.length] = memory.query(states, k)[0]
-        memory.insert(states[window])
+        memory.insert(states[self._window(episode)])
         return distances
 
 
-def _ingest(
-    replay: Replay,
-    encoders: Any,
-    observation: Float[Array, "P R O"],
-    action: Float[Array, "P R A"],
-    extrinsic_reward: Float[Array, "P R"],
-    terminated: Array,
-    position: Float[Array, "P R C"],
-    slot: Int[Array, "P R"],
-) -> Replay:
+def _ingest(replay: Replay, encoders: Any, records: Float[Array, "P R F"], slot: Int[Array, "P R"]) -> Replay:
+    """`records`: observation, action, extrinsic reward, terminated and position side by side."""
+    widths = (replay.observation.shape[-1], replay.action.shape[-1], 1, 1)
+    observation, action, extrinsic_reward, terminated, position = jnp.split(records, np.cumsum(widths), axis=-1)
     encode = jax.vmap(lambda encoder, o, p: jax.vmap(encoder)(o, p))  # over agents, then over their records
     state = encode(encoders, observation, position)
-    return ring.add(replay, Records(observation, action, extrinsic_reward, terminated, state, slot))
+    return ring.add(replay, Records(observation, action, extrinsic_reward[..., 0], terminated[..., 0] > 0, state, slot))
+
+
+def _rounds(finished: Sequence[FinishedEpisode]) -> list[list[FinishedEpisode]]:
+    """The first episode of every agent, then the second of those that have one, and so on."""
+    rounds: list[list[FinishedEpisode]] = []
+    seen: Counter[int] = Counter()
+    for episode in finished:
+        if seen[episode.agent] == len(rounds):
+            rounds.append([])
+        rounds[seen[episode.agent]].append(episode)
+        seen[episode.agent] += 1
+    return rounds
+
+
+def _finish_all(
+    reward: Reward,
+    replay: Replay,
+    rewards: Any,
+    where: Int[Array, "P 6"],
+    number: Int[Array, ""],
+    neighbour_distances: Float[Array, "P T K"] | None,
+    rows: int,
+    remembers: bool,
+) -> tuple[Replay, Any]:
+    """The first `number` episodes of `where`, one after the other."""
+
+    def finish(index: Array, carry: tuple[Replay, Any]) -> tuple[Replay, Any]:
+        distances = None if neighbour_distances is None else neighbour_distances[index]
+        return _finish(reward, *carry, where[index], distances, rows, remembers)
+
+    return jax.lax.fori_loop(0, number, finish, (replay, rewards))
 
 
 def _finish(
@@ -232,20 +273,19 @@ def _update(
     agents: Any,
     rewards: Any,
     replay: Replay,
-    sample_tail: Int[Array, " P"],
-    sample_count: Int[Array, " P"],
+    sampleable: Int[Array, "P 2"],  # tail and count of each agent's ring of sampleable slots
     seeds: UInt[Array, " P"],
     first_update: UInt[Array, ""],
 ) -> tuple[Any, Any, dict[str, Array], dict[str, Array]]:
     """The learning part of Algorithm 3, `num_updates` times, for all agents."""
 
-    def learn(agent: Any, state: Any, replay: Replay, tail: Array, count: Array, seed: Array) -> Any:
+    def learn(agent: Any, state: Any, replay: Replay, sampleable: Array, seed: Array) -> Any:
         key = jax.random.fold_in(jax.random.key(seed), 2)
 
         def step(carry: Any, index: Array) -> Any:
             agent, state = carry
             keys = jax.random.split(jax.random.fold_in(key, index), 3)
-            batch = ring.sample(replay, keys[0], config.batch_size, tail, count)
+            batch = ring.sample(replay, keys[0], config.batch_size, sampleable[0], sampleable[1])
             state, reward_metrics = reward.update(state, batch, keys[1])
             values = reward.reward(state, batch)
             terms = {name: jnp.mean(term) for name, term in reward.reward_terms(state, batch).items()}
@@ -258,7 +298,7 @@ def _update(
         return agent, state, {name: jnp.mean(values) for name, values in metrics.items()}
 
     mapped = _over_population(learn)
-    agents, rewards, metrics = mapped(agents, rewards, replay, sample_tail, sample_count, seeds)
+    agents, rewards, metrics = mapped(agents, rewards, replay, sampleable, seeds)
     return agents, rewards, metrics, policy_parameters(agents.actor)
 
 

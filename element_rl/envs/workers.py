@@ -28,6 +28,9 @@ from element_rl.envs.actors import ActorGroup, CollectorError, Population
 _SPAWN = multiprocessing.get_context("spawn")
 _MAIN_PROCESS_DECIDES = {signal.SIGINT, signal.SIGTERM}  # workers end when their pipe closes
 _ALIGNMENT = 64  # bytes: every array begins a cache line after the one before
+NICENESS = (
+    5  # where cores are short the main process goes first: all workers wait for it, it waits for the slowest only
+)
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 
@@ -133,6 +136,8 @@ def _serve(pickled: bytes, agents: Sequence[int], block: Any, connection: Connec
     """The worker process: build the agents, then answer commands until the main process closes the pipe."""
     for number in _MAIN_PROCESS_DECIDES:
         signal.signal(number, signal.SIG_IGN)
+    if hasattr(os, "nice"):
+        os.nice(NICENESS)
     try:
         population: Population = pickle.loads(pickled)
         group = ActorGroup(population, agents, _views(block, population.array_layout()))

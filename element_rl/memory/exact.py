@@ -16,7 +16,7 @@ from element_rl.distances import squared_distances
 NO_NODE = -1  # the id of a neighbour that does not exist; its distance is inf
 ROWS = 16_384  # a capacity is rounded up to a multiple of this
 CPU_BLOCK = 4_096  # states compared at once: their distances should stay in the cache
-ACCELERATOR_BLOCK = ROWS  # fewer, larger kernels
+ACCELERATOR_BLOCK = 65_536  # fewer, larger kernels
 FEW = 8  # neighbours, up to which passes of minimum beat a general top-k on accelerators
 
 
@@ -53,14 +53,16 @@ def query(
     """Distances, ascending, and ids of the k nearest remembered states; `own` names a node to leave out per query."""
     num_queries = states.shape[0]
     own = jnp.full(num_queries, NO_NODE, jnp.int32) if own is None else own
-    width = CPU_BLOCK if jax.default_backend() == "cpu" else ACCELERATOR_BLOCK
+    capacity = memory.states.shape[0]
+    width = min(CPU_BLOCK if jax.default_backend() == "cpu" else ACCELERATOR_BLOCK, capacity)
 
     def visit(block: Array, nearest: tuple[Array, Array]) -> tuple[Array, Array]:
-        start = block * width
+        start = jnp.minimum(block * width, capacity - width)  # the last block may overlap the one before
         points = jax.lax.dynamic_slice_in_dim(memory.states, start, width)
         ids = start + jnp.arange(width, dtype=jnp.int32)
         squared = squared_distances(states, points)
-        absent = (ids[None, :] >= memory.size) | (ids[None, :] == own[:, None])
+        outside = (ids < block * width) | (ids >= memory.size)
+        absent = outside[None, :] | (ids[None, :] == own[:, None])
         squared = jnp.where(absent, jnp.inf, squared)
         block_squared, columns = k_smallest(squared, k)
         merged = jnp.concatenate([nearest[0], block_squared], axis=1)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from element_rl.files import FileError
-from element_rl.memory import KINDS, load_memory, make_memory
+from element_rl.memory import KINDS, exact, load_memory, make_memory
 
 DIM = 6
 
@@ -145,6 +145,19 @@ def test_exact_is_exact() -> None:
     expected, expected_ids = brute_force(points, queries, 5)
     np.testing.assert_allclose(distances, expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(ids, expected_ids)
+
+
+def test_exact_blocks_that_do_not_divide_the_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact, "CPU_BLOCK", 6_000)  # 16,384 slots: the last block overlaps the one before
+    states = np.random.default_rng(0).normal(size=(16_000, DIM)).astype(np.float32)
+    memory = exact.insert(exact.create(16_000, DIM), jnp.asarray(states), jnp.zeros(16_000), jnp.int32(16_000))
+    own = jnp.arange(15_000, 15_010, dtype=jnp.int32)
+    distances, ids = exact.query(memory, jnp.asarray(states[15_000:15_010]), 3, own)
+    everything = np.linalg.norm(states[15_000:15_010, None] - states[None], axis=-1)
+    everything[np.arange(10), np.asarray(own)] = np.inf
+    nearest = np.argsort(everything, axis=1)[:, :3]
+    assert np.array_equal(np.asarray(ids), nearest)
+    assert np.asarray(distances) == pytest.approx(np.take_along_axis(everything, nearest, axis=1), rel=1e-5)
 
 
 def test_hnsw_finds_almost_all_neighbours() -> None:
