@@ -1,14 +1,11 @@
-"""Multilayer perceptrons of the actor and the twin critics, and the distribution the actor describes.
+"""Networks of the actor and the twin critics, and the distribution the actor describes.
 
 Networks take a batch [B, ...] of one agent; populations come from `jax.vmap` over the modules. Every module is a pytree
 of arrays and of nothing else. The two critics are one network whose arrays have a leading axis of 2: their layers run
 as batched products, half as many operations on an accelerator and as fast as two networks on a CPU.
-
-Weights and biases start uniform in ±1/√fan_in, PyTorch's default for `Linear`.
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
 from math import log, pi
 
 import equinox as eqx
@@ -17,12 +14,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from element_rl.agents.host_policy import LOG_STD_MAX, LOG_STD_MIN
+from element_rl.mlp import MLP
 
 
 class Actor(eqx.Module):
     """Observation → mean and log standard deviation of a Gaussian, before the tanh that bounds the action."""
 
-    network: "MLP"
+    network: MLP
 
     @staticmethod
     def create(key: PRNGKeyArray, observation_dim: int, action_dim: int, hidden_sizes: Sequence[int]) -> "Actor":
@@ -36,7 +34,7 @@ class Actor(eqx.Module):
 class TwinCritics(eqx.Module):
     """Two action values, of independent initialisation: arrays of `networks` have a leading axis of 2."""
 
-    networks: "MLP"
+    networks: MLP
 
     @staticmethod
     def create(key: PRNGKeyArray, observation_dim: int, action_dim: int, hidden_sizes: Sequence[int]) -> "TwinCritics":
@@ -46,32 +44,6 @@ class TwinCritics(eqx.Module):
     def __call__(self, observation: Float[Array, "B O"], action: Float[Array, "B A"]) -> Float[Array, "2 B"]:
         inputs = jnp.concatenate([observation, action], axis=-1)
         return jax.vmap(lambda network: network(inputs))(self.networks)[..., 0]
-
-
-class MLP(eqx.Module):
-    """Linear layers with ReLU between them and none after the last; `weights[i]` is [in, out]."""
-
-    weights: tuple[Float[Array, "..."], ...]
-    biases: tuple[Float[Array, "..."], ...]
-
-    @staticmethod
-    def create(key: PRNGKeyArray, sizes: Sequence[int]) -> "MLP":
-        # One draw for all layers: a draw for every array compiles several times more slowly.
-        layers = list(pairwise(sizes))
-        draws = jax.random.uniform(key, (sum((fan_in + 1) * fan_out for fan_in, fan_out in layers),), minval=-1.0)
-        weights, biases, start = [], [], 0
-        for fan_in, fan_out in layers:
-            layer = fan_in**-0.5 * draws[start : start + (fan_in + 1) * fan_out].reshape(fan_in + 1, fan_out)
-            start += layer.size
-            weights.append(layer[:-1])
-            biases.append(layer[-1])
-        return MLP(tuple(weights), tuple(biases))
-
-    def __call__(self, inputs: Float[Array, "B I"]) -> Float[Array, "B Y"]:
-        hidden = inputs
-        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
-            hidden = jax.nn.relu(hidden @ weight + bias[None])
-        return hidden @ self.weights[-1] + self.biases[-1][None]
 
 
 def squashed_gaussian(

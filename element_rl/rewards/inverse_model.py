@@ -1,0 +1,55 @@
+"""An encoder that keeps what the agent controls: features from which the action between two observations can be told.
+
+    φ(s), φ(s') → â,     L = E ‖a − â‖² / A
+
+(Pathak et al., 2017, for continuous actions.) ICM, APT, NGU and E3B look at the world through it; each trains its own.
+"""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from element_rl.mlp import MLP
+
+
+class InverseModel(eqx.Module):
+    """An encoder and a head that tells the action from two encodings. A pytree of arrays and of nothing else."""
+
+    encoder: MLP
+    head: MLP
+
+    @staticmethod
+    def create(
+        key: PRNGKeyArray,
+        observation_dim: int,
+        action_dim: int,
+        feature_dim: int,
+        encoder_sizes: Sequence[int],
+        head_sizes: Sequence[int],
+    ) -> "InverseModel":
+        encoder_key, head_key = jax.random.split(key)
+        return InverseModel(
+            MLP.create(encoder_key, (observation_dim, *encoder_sizes, feature_dim)),
+            MLP.create(head_key, (2 * feature_dim, *head_sizes, action_dim)),
+        )
+
+    def features(self, observation: Float[Array, "B O"]) -> Float[Array, "B F"]:
+        return self.encoder(observation)
+
+    def __call__(self, observation: Float[Array, "B O"], next_observation: Float[Array, "B O"]) -> Float[Array, "B A"]:
+        """The action that led from one observation to the other, in (−1, 1)."""
+        both = jnp.concatenate([self.features(observation), self.features(next_observation)], axis=-1)
+        return jnp.tanh(self.head(both))
+
+
+def inverse_loss(
+    model: InverseModel,
+    observation: Float[Array, "B O"],
+    next_observation: Float[Array, "B O"],
+    action: Float[Array, "B A"],
+) -> Float[Array, ""]:
+    """Mean squared error of the action told, over batch and action dimensions."""
+    return jnp.mean((model(observation, next_observation) - action) ** 2)
