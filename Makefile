@@ -37,6 +37,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.bench_entropy
 	$(BIN)/python -m benchmarks.bench_memory --keep
 	$(BIN)/python -m benchmarks.bench_memory_growth
+	$(BIN)/python -m benchmarks.bench_rewards
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

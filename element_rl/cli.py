@@ -76,7 +76,8 @@ def _explore(arguments: list[str]) -> int:
         if difference:
             raise ValueError(difference)
     else:
-        out = args.out or Path("runs") / f"{config.env}-{config.reward}-{config.seed}"
+        label = Path(config.reward.partition(":")[0]).stem  # of a reward in a file, the file's name
+        out = args.out or Path("runs") / f"{config.env}-{label}-{config.seed}"
         settings = {
             "env": config.env,
             "reward": config.reward,

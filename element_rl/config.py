@@ -23,7 +23,11 @@ class ExploreConfig:
     env: tyro.conf.Positional[
         str
     ]  # a Gymnasium environment: Ant-v5, Hopper-v5, Walker2d-v5, Humanoid-v4, or any other with Box spaces
-    reward: Literal["element", "extrinsic", "random"] = "element"  # what the agents learn from; random: they don't
+    reward: str = (
+        "element"  # what the agents learn from: element, rnd, ngu, re3, rise, apt, icm, e3b, extrinsic, random (they
+    )
+    # act at random and do not learn), or FILE.py:FUNCTION, a function of your own that returns a reward
+    reward_options: tuple[str, ...] = ()  # NAME=VALUE pairs for a reward other than element, e.g. learning_rate=1e-3
     steps: int = 1_000_000  # environment steps per seed
     seeds: int = 1  # how many agents are trained at once
     seed: int = 0  # of the first agent; the others count up from it
@@ -79,18 +83,7 @@ def resolved(config: ExploreConfig) -> tuple[ExploreConfig, EnvSpec, Reward | No
 
 def parsed_options(config: ExploreConfig) -> dict[str, Any]:
     """The environment's options, their values read as JSON (a word that is no JSON stays a string)."""
-    options = {}
-    for pair in config.env_options:
-        name, equals, text = pair.partition("=")
-        if not equals or not name.isidentifier():
-            raise ValueError(
-                f"--env-options takes NAME=VALUE pairs, e.g. terminate_when_unhealthy=false; got {pair!r}."
-            )
-        try:
-            options[name] = json.loads(text if text not in ("True", "False") else text.lower())
-        except json.JSONDecodeError:
-            options[name] = text
-    return options
+    return _pairs("--env-options", config.env_options, "terminate_when_unhealthy=false")
 
 
 def agent_seeds(config: ExploreConfig) -> list[int]:
@@ -98,11 +91,30 @@ def agent_seeds(config: ExploreConfig) -> list[int]:
     return [config.seed + index for index in range(config.seeds)]
 
 
+def _pairs(option: str, pairs: tuple[str, ...], example: str) -> dict[str, Any]:
+    parsed = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name.isidentifier():
+            raise ValueError(f"{option} takes NAME=VALUE pairs, e.g. {example}; got {pair!r}.")
+        try:
+            value = json.loads(text if text not in ("True", "False") else text.lower())
+            parsed[name] = tuple(value) if isinstance(value, list) else value
+        except json.JSONDecodeError:
+            parsed[name] = text
+    return parsed
+
+
 def _make_reward(env: str, config: ExploreConfig) -> Reward | None:
+    options = _pairs("--reward-options", config.reward_options, "learning_rate=1e-3")
+    if options and config.reward in ("element", "random", "extrinsic"):
+        raise ValueError(f"--reward-options are for other rewards; {config.reward} has options of its own: see --help.")
     if config.reward == "random":
         return None
     if config.reward == "extrinsic":
         return make_reward("extrinsic", scale=config.reward_scale)
+    if config.reward != "element":
+        return make_reward(config.reward, **options)
     reward = make_reward("element", env=env, **_element_options(env, config))
     assert isinstance(reward, ElementReward)
     memory = resolved_memory(reward.config, config.steps, jax.default_backend() == "cpu")

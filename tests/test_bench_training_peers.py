@@ -22,6 +22,7 @@ def test_ratios_are_taken_within_a_round_and_against_the_faster_sb3() -> None:
     assert row["of_plain_low"] == pytest.approx(0.8)
     assert row["of_sbx"] == pytest.approx(1.8)  # of 1.8, 1.8, 2.0
     assert row["of_sb3"] == pytest.approx(4.5)  # of 4.5, 4.5, 4.0, against one thread
+    assert row["of_sb3_as_it_comes"] == pytest.approx(9.0)  # two threads
     assert row["pooled"] == pytest.approx(3 / (1 / 90 + 1 / 45 + 1 / 80))
     table = bench.render(
         {
@@ -33,7 +34,7 @@ def test_ratios_are_taken_within_a_round_and_against_the_faster_sb3() -> None:
         }
     )
     assert "more than 1.2 of the cores" in table
-    assert "| **ours, ELEMENT, 5 remembered** | 80 | 45–90 | 1.80 | – | 4.50 | 10.0 % |" in table
+    assert "| **ours, ELEMENT, 5 remembered** | 80 | 45–90 | 1.80 | – | 9.00 | 4.50 | 10.0 % |" in table
 
 
 def test_bonus_of_the_peer_is_the_distance_to_its_three_nearest() -> None:

@@ -1,12 +1,13 @@
 """What the library knows of an environment: its sizes, where the robot is and how it is turned, and its coverage map.
 
-The state of the paper is ``encoder(observation) ⊕ position ⊕ orientation``. For the four robots
+The state of the paper is ``encoder(observation) ⊕ position ⊕ orientation``. For the four robots, and the maze of this library,
 
     robot               observation        position      orientation               coverage map (100 × 100 cells)
     Hopper-v5           11-D               (x, z)        torso angle, 1-D          x ±25 m (0.5 m), z 0–2.5 m (2.5 cm)
     Walker2d-v5         17-D               (x, z)        torso angle, 1-D          x ±40 m (0.8 m), z 0–2.5 m (2.5 cm)
     Ant-v5              27-D (see below)   (x, y)        torso quaternion, 4-D     x, y ±25 m (0.5 m)
     Humanoid-v4, -v5    376-D, 348-D       (x, y)        torso quaternion, 4-D     x, y ±25 m (0.5 m)
+    PointMaze-v0        2-D                (x, y)        none                      x, y 0–10 (0.1): `point_maze`
 
 Ant-v5 is made without contact forces (``include_cfrc_ext_in_observation=False``), which gives the paper's 27-D; pass
 the option to have the 105-D one. Humanoid-v4 is the paper's 376-D; -v5 (which the short name "Humanoid" means) drops 28
@@ -32,6 +33,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 from jaxtyping import Float, Integer
+
+from element_rl.envs.point_maze import SIZE  # and registers the maze
 
 CELLS_PER_AXIS = 100
 DEFAULT_EPISODE_STEPS = 1000  # for environments registered without a time limit
@@ -144,6 +147,7 @@ class _Robot:
     coverage_bounds: Bounds
     orientation_slice: tuple[int, int]
     hidden_coordinates: int  # leading coordinates left out of the observation unless the user asks for them
+    versions: tuple[str, ...] = ("4", "5")
 
 
 _SQUARE: Bounds = ((-25.0, 25.0), (-25.0, 25.0))
@@ -152,13 +156,14 @@ _ROBOTS = {
     "Walker2d": _Robot(("x", "z"), ((-40.0, 40.0), (0.0, 2.5)), (1, 2), hidden_coordinates=1),
     "Ant": _Robot(("x", "y"), _SQUARE, (1, 5), hidden_coordinates=2),
     "Humanoid": _Robot(("x", "y"), _SQUARE, (1, 5), hidden_coordinates=2),
+    "PointMaze": _Robot(("x", "y"), ((0.0, SIZE), (0.0, SIZE)), (0, 0), hidden_coordinates=0, versions=("0",)),
 }
 
 
 def _robot_fields(name: str, env_options: Mapping[str, Any]) -> dict[str, Any]:
     stem, _, version = name.rpartition("-v")
     robot = _ROBOTS.get(stem)
-    if robot is None or version not in ("4", "5"):
+    if robot is None or version not in robot.versions:
         return {}
     hidden = env_options.get("exclude_current_positions_from_observation", True)
     shift = 0 if hidden else robot.hidden_coordinates
@@ -167,7 +172,7 @@ def _robot_fields(name: str, env_options: Mapping[str, Any]) -> dict[str, Any]:
         "orientation_slice": (robot.orientation_slice[0] + shift, robot.orientation_slice[1] + shift),
         "coverage_axes": robot.coverage_axes,
         "coverage_bounds": robot.coverage_bounds,
-        "position_in_info": version == "5",
+        "position_in_info": version != "4",
     }
 
 

@@ -1,0 +1,113 @@
+"""A continuous maze with a room that is hard to reach: the smallest world in which exploring differs from wandering.
+
+A point moves in a square of 10 × 10. Its action is a displacement of at most 0.2 along each axis; walls stop it, axis by
+axis, so it slides along them. Every episode of 500 steps begins in the lower left of nine rooms. The doors lead from one
+to the next like a snake, eight of them, each at the far end of its room: the last room, in the upper right, is 26 away. A
+policy that knew the way would be there in 130 steps; a random walk gets some 3 away from where it began and never sees
+the last room. The task reward, which explorers are not told, is 1 there.
+
+`step` is a pure function of arrays. With `xp=jax.numpy` it can be compiled and mapped over thousands of points; the
+Gymnasium environment steps one point in NumPy, because worker processes load no JAX.
+"""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+SIZE = 10.0
+STRIDE = 0.2  # largest displacement along an axis; less than a cell, so that no wall is jumped over
+EPISODE_STEPS = 500
+START = (0.75, 0.75)
+START_SPREAD = 0.2  # the start is drawn within this distance of START, along each axis
+
+# One letter per cell of 0.5: '#' wall, ' ' free, 'G' free and in the last room. The first line is the upper edge.
+PLAN = """
+####################
+#     #       GGGGG#
+#     #       GGGGG#
+#     #      #GGGGG#
+#            #GGGGG#
+#            #GGGGG#
+#  #################
+#     #            #
+#     #            #
+#     #      #     #
+#     #      #     #
+#            #     #
+#            #     #
+#################  #
+#            #     #
+#            #     #
+#     #      #     #
+#     #            #
+#     #            #
+####################
+"""
+
+
+def _grid() -> tuple[np.ndarray, np.ndarray]:
+    rows = PLAN.strip().splitlines()[::-1]  # row 0 is the lower edge
+    cells = np.array([list(row) for row in rows]).swapaxes(0, 1)  # [column x, row y]
+    return cells == "#", cells == "G"
+
+
+WALL, LAST_ROOM = _grid()
+CELL = SIZE / len(WALL)
+
+
+def step(position: Any, action: Any, xp: Any = np) -> Any:
+    """Positions [..., 2] after displacements STRIDE · action [..., 2] along x, then along y, where no wall is in the way."""
+    wall = xp.asarray(WALL)
+    x, y = position[..., 0], position[..., 1]
+    move = STRIDE * xp.clip(action, -1.0, 1.0)
+    wanted_x = x + move[..., 0]
+    x = xp.where(wall[_cell(wanted_x, xp), _cell(y, xp)], x, wanted_x)
+    wanted_y = y + move[..., 1]
+    y = xp.where(wall[_cell(x, xp), _cell(wanted_y, xp)], y, wanted_y)
+    return xp.stack([x, y], axis=-1)
+
+
+def task_reward(position: Any, xp: Any = np) -> Any:
+    """1 in the last room, 0 elsewhere."""
+    inside = xp.asarray(LAST_ROOM)[_cell(position[..., 0], xp), _cell(position[..., 1], xp)]
+    return xp.where(inside, 1.0, 0.0)
+
+
+def _cell(coordinate: Any, xp: Any) -> Any:
+    return xp.clip(xp.floor(coordinate / CELL), 0, len(WALL) - 1).astype(xp.int32)
+
+
+class PointMaze(gymnasium.Env[np.ndarray, np.ndarray]):
+    """The maze for Gymnasium: observes the position, scaled to ±1; `info` has `x_position` and `y_position`."""
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (as Gymnasium declares it)
+
+    def __init__(self) -> None:
+        self.observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+        self.position = np.array(START)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.position = np.array(START) + self.np_random.uniform(-START_SPREAD, START_SPREAD, 2)
+        return self._observation(), self._info()
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.position = step(self.position, np.asarray(action, np.float64))
+        return self._observation(), float(task_reward(self.position)), False, False, self._info()
+
+    def _observation(self) -> np.ndarray:
+        return (2.0 * self.position / SIZE - 1.0).astype(np.float32)
+
+    def _info(self) -> dict[str, Any]:
+        return {"x_position": float(self.position[0]), "y_position": float(self.position[1])}
+
+
+gymnasium.register(
+    id="PointMaze-v0",
+    entry_point="element_rl.envs.point_maze:PointMaze",
+    max_episode_steps=EPISODE_STEPS,
+)
