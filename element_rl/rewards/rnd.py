@@ -6,16 +6,16 @@ is random and stays so; a predictor f̂ learns to say the same. Where the agent 
     x(s')  = clip((s' − mean) / std, ±5)              whitened by all next observations the agent has seen
     e(s')  = ‖f̂(x(s')) − f(x(s'))‖² / F              the mean over the F features
     R_t    = γ R_{t−1} + e(s'_t),  γ = 0.99            along the agent's whole life: episodes do not end it
-    r(s')  = e(s') / std(R)                            no mean subtracted, nothing clipped
+    r(s')  = c e(s') / std(R)                          no mean subtracted, nothing clipped
 
 The predictor descends the mean of e over each batch. Statistics run over the time of one agent, in the order things
 happened, when an episode ends: first the whitening takes in the episode, then the errors of its transitions pass through the
 filter R. The random steps before learning therefore warm both up. Before anything was seen mean, std and std(R) are
 0, 1 and 1.
 
-Settings of the papers' codes, which are the defaults: F = 512, Adam with learning rate 1e-4, clip ±5, γ = 0.99, the predictor
-trained on all of each batch; hidden layers of 1024 and 1024 units for target and predictor (URL benchmark; for images the
-original has convolutions, and two more layers in the predictor: `predictor_sizes` can add them).
+Settings of the papers' codes, which are the defaults: F = 512, Adam with learning rate 1e-4, clip ±5, γ = 0.99, c = 1, the
+predictor trained on all of each batch; hidden layers of 1024 and 1024 units for target and predictor (URL benchmark; for
+images the original has convolutions, and two more layers in the predictor: `predictor_sizes` can add them).
 
 Departures:
 1. SAC instead of PPO: the predictor learns from replayed batches, one step per SAC step, and the bonus of a transition is
@@ -26,7 +26,9 @@ Departures:
    divides by the running deviation of the errors of sampled batches instead, and its whitening is batch normalisation.
 4. Statistics include the episode that is being judged; the original whitens with those up to the rollout before it, and
    draws its warm-up from steps that it then forgets.
-5. Layers start as `element_rl.mlp` says, not orthogonal; ReLU, not leaky, in the hidden layers.
+5. One predictor step per environment step, where the original takes one per few hundred: e falls much faster than std(R),
+   which remembers the beginning, and r is small (c can make up for it).
+6. Layers start as `element_rl.mlp` says, not orthogonal; ReLU, not leaky, in the hidden layers.
 """
 
 from collections.abc import Mapping
@@ -55,6 +57,7 @@ class RndConfig:
     trained_share: float = 1.0  # share of each batch the predictor learns from; less slows the bonus's decay
     observation_clip: float = 5.0  # whitened observations are cut to ± this
     return_discount: float = 0.99  # γ of the intrinsic return whose deviation scales the bonus
+    reward_scale: float = 1.0  # c, times the scaled bonus
 
     def __post_init__(self) -> None:
         for name, valid, wanted in (
@@ -65,6 +68,7 @@ class RndConfig:
             ("trained_share", 0.0 < self.trained_share <= 1.0, "above 0 and at most 1"),
             ("observation_clip", self.observation_clip > 0.0, "above 0"),
             ("return_discount", 0.0 <= self.return_discount < 1.0, "from 0 to below 1"),
+            ("reward_scale", self.reward_scale > 0.0, "above 0"),
         ):
             if not valid:
                 raise ValueError(f"RndConfig.{name} is {getattr(self, name)!r}; choose {wanted}.")
@@ -127,7 +131,8 @@ class RndReward:
         return state, {"rnd_loss": loss, "rnd_return_std": standard_deviation(state.returns)}
 
     def reward(self, state: RndState, batch: Transitions) -> Float[Array, " B"]:
-        return self.prediction_error(state, batch.next_observation) / standard_deviation(state.returns)
+        error = self.prediction_error(state, batch.next_observation)
+        return self.config.reward_scale * error / standard_deviation(state.returns)
 
     def reward_terms(self, state: RndState, batch: Transitions) -> dict[str, Float[Array, " B"]]:
         return {"reward_lifelong": self.reward(state, batch)}

@@ -1,5 +1,7 @@
 """RND's numbers by hand and by plain NumPy: whitening, prediction error, and the scale of the discounted return."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -78,6 +80,8 @@ def test_by_hand() -> None:
     np.testing.assert_allclose(state.running_return, 3.75, rtol=1e-6)
     rewards = reward_of(reward, state, batch_of(np.array([[3.0], [2.0], [12.0]])))
     np.testing.assert_allclose(rewards, [2.5 / 0.625, 0.0, 62.5 / 0.625], rtol=1e-5, atol=1e-6)
+    threefold = RndReward(dataclasses.replace(reward.config, reward_scale=3.0))
+    np.testing.assert_allclose(reward_of(threefold, state, batch_of(np.array([[3.0], [2.0], [12.0]]))), 3.0 * rewards)
 
     # A second episode with the one observation 2, the mean of all: e = 0, R = 1.875. R goes on from episode to episode.
     state, _ = observe(reward, state, episode_of(np.array([[2.0]])))
@@ -249,6 +253,7 @@ def test_constant_observations_stay_finite(length: int) -> None:
         ({"trained_share": 0.0}, "RndConfig.trained_share is 0.0; choose above 0 and at most 1."),
         ({"observation_clip": -5.0}, "RndConfig.observation_clip is -5.0; choose above 0."),
         ({"return_discount": 1.0}, "RndConfig.return_discount is 1.0; choose from 0 to below 1."),
+        ({"reward_scale": 0.0}, "RndConfig.reward_scale is 0.0; choose above 0."),
     ],
 )
 def test_bad_settings_are_refused(setting: dict, sentence: str) -> None:
@@ -273,6 +278,6 @@ def test_official_settings_and_interface() -> None:
     config = RndConfig()
     assert (config.feature_dim, config.target_sizes, config.predictor_sizes) == (512, (1024, 1024), (1024, 1024))
     assert (config.learning_rate, config.observation_clip, config.return_discount) == (1e-4, 5.0, 0.99)
-    assert config.trained_share == 1.0
+    assert (config.trained_share, config.reward_scale) == (1.0, 1.0)
     assert isinstance(RndReward(), Reward)
     assert RndReward().note_shapes() == {}
