@@ -1,0 +1,137 @@
+"""RE3: how far a state is from its k-th nearest neighbour in the replay, seen through a fixed random encoder.
+
+    y = f(s'),      r(s') = log(‖y − y_kNN‖ + 1)                  (form "paper")
+                    r(s') = ‖y − y_kNN‖ / running std of it       (form "code")
+
+State Entropy Maximization with Random Encoders for Efficient Exploration, https://arxiv.org/abs/2102.09430; the official code
+is github.com/younggyoseo/RE3 (rad_re3). The reward is, up to constants, the state's share of the k-nearest-neighbour estimate
+of the entropy of all states in the replay. Official settings: k = 3 without the state itself, 50-dimensional encodings that
+end in a LayerNorm and a tanh, the whole replay of 100,000 as neighbours.
+
+The paper prints the logarithm; the official SAC code has none and divides by the standard deviation of all distances so far.
+The paper mixes r with the extrinsic reward by β_t = β_0 (1 − ρ)^t. There is none here, so there is no β: its constant would
+be a scale of the only reward, its decay would end exploration.
+
+Departures:
+1. Neighbours come from the last 4,096 draws from the replay (`sample_pool`), not from all of it: distances are larger by a
+   factor that is nearly the same for all states. `pool_size` sets how many.
+2. By default y is the state vector of ELEMENT (its shared random encoder beside position and orientation), as the ELEMENT
+   paper compares. `space="observation"` encodes the observation alone with RE3's own 50 dimensions; an MLP, since the
+   official encoder is convolutional.
+3. The bonus is about the next observation. The official code encodes the current one.
+4. The bonus is recomputed for every sampled batch, as in the official SAC code; with few neighbours in the pool the farthest
+   stands for the k-th, and with none the bonus is 0.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from element_rl.mlp import MLP
+from element_rl.replay import Episode, Transitions
+from element_rl.rewards.interface import RewardSpec
+from element_rl.rewards.sample_pool import (
+    Pool,
+    empty_pool,
+    kth_distance,
+    neighbour_distances,
+    transition_identity,
+    with_batch,
+)
+from element_rl.rewards.scaling import Moments, empty_moments, standard_deviation, with_values
+
+
+@dataclass(frozen=True)
+class Re3Config:
+    """The paper's parameters."""
+
+    num_neighbours: int = 3  # k, the state itself not counted
+    form: Literal["paper", "code"] = "paper"  # log(d + 1), or d over its running standard deviation
+    space: Literal["state", "observation"] = "state"  # compare ELEMENT's state vectors, or encode observations anew
+    pool_size: int = 4_096  # draws from the replay that a state is compared with
+    feature_dim: int = 50  # of the encoder for space="observation"
+    hidden_sizes: tuple[int, ...] = (64, 64)  # of that encoder; those of ELEMENT's
+
+    def __post_init__(self) -> None:
+        if not 0 < self.num_neighbours < self.pool_size:
+            sizes = f"k {self.num_neighbours} and a pool of {self.pool_size}"
+            raise ValueError(f"RE3 needs at least one neighbour and a pool larger than their number, got {sizes}.")
+        if self.form not in ("paper", "code"):
+            raise ValueError(f"The form of RE3 must be 'paper' or 'code', got {self.form!r}.")
+        if self.space not in ("state", "observation"):
+            raise ValueError(f"The space of RE3 must be 'state' or 'observation', got {self.space!r}.")
+        if min(self.feature_dim, *self.hidden_sizes) < 1:
+            sizes = f"{self.hidden_sizes} and {self.feature_dim}"
+            raise ValueError(f"The layers of RE3's encoder must be at least 1 wide, got {sizes}.")
+
+
+class Re3State(NamedTuple):
+    """What the reward of one agent knows."""
+
+    encoder: MLP | tuple[()]  # () when the state vectors are taken as they are
+    pool: Pool
+    distance_moments: Moments  # of the distances to the k-th neighbour; moved by form "code" only
+
+
+@dataclass(frozen=True)
+class Re3Reward:
+    """The reward of the paper, for one agent; populations `vmap` it."""
+
+    name: ClassVar[str] = "re3"
+    config: Re3Config = field(default_factory=Re3Config)
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return ()
+
+    def note_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        return {}
+
+    def init(self, key: PRNGKeyArray, spec: RewardSpec) -> Re3State:
+        encoder: MLP | tuple[()] = ()
+        width = spec.state_dim
+        if self.config.space == "observation":
+            width = self.config.feature_dim
+            encoder = MLP.create(key, (spec.observation_dim, *self.config.hidden_sizes, width))
+        return Re3State(encoder, empty_pool(self.config.pool_size, width), empty_moments())
+
+    def observe(self, state: Re3State, episode: Episode) -> tuple[Re3State, dict[str, Array]]:
+        return state, {}
+
+    def update(self, state: Re3State, batch: Transitions, key: PRNGKeyArray) -> tuple[Re3State, dict[str, Array]]:
+        """The batch enters the pool; its distances enter the running standard deviation that form "code" divides by."""
+        del key
+        state = state._replace(pool=with_batch(state.pool, _vectors(state, batch), transition_identity(batch)))
+        if self.config.form == "code":
+            moments = with_values(state.distance_moments, self.distance(state, batch))
+            state = state._replace(distance_moments=moments)
+        return state, {}
+
+    def reward(self, state: Re3State, batch: Transitions) -> Float[Array, " B"]:
+        distance = self.distance(state, batch)
+        if self.config.form == "code":
+            return distance / standard_deviation(state.distance_moments)
+        return jnp.log1p(distance)
+
+    def reward_terms(self, state: Re3State, batch: Transitions) -> dict[str, Float[Array, " B"]]:
+        return {"reward_lifelong": self.reward(state, batch)}
+
+    def distance(self, state: Re3State, batch: Transitions) -> Float[Array, " B"]:
+        """‖y − y_kNN‖ within the pool."""
+        identity = transition_identity(batch)
+        return kth_distance(
+            neighbour_distances(_vectors(state, batch), identity, state.pool, self.config.num_neighbours)
+        )
+
+
+def _vectors(state: Re3State, batch: Transitions) -> Float[Array, "B F"]:
+    """y = f(s'); full precision, so that a state is the same whenever it is encoded."""
+    if not isinstance(state.encoder, MLP):
+        return batch.state
+    with jax.default_matmul_precision("highest"):
+        encoded = state.encoder(batch.next_observation)
+    return jnp.tanh(jax.nn.standardize(encoded, axis=-1))
