@@ -1,0 +1,253 @@
+"""APT's numbers by a plain NumPy copy of its networks and a loop over the transitions drawn; its features learn."""
+
+import jax
+import jax.numpy as jnp
+import jaxtyping
+import numpy as np
+import pytest
+
+from element_rl.mlp import MLP
+from element_rl.replay import Episode, Transitions
+from element_rl.rewards.apt import AptConfig, AptReward, AptState, feature_loss, features
+from element_rl.rewards.interface import Reward, RewardSpec
+from element_rl.rewards.inverse_model import InverseModel
+from element_rl.trees import arrays_to_tree, tree_to_arrays
+
+SPEC = RewardSpec(observation_dim=3, action_dim=2, state_dim=2, max_episode_steps=8, total_steps=100)
+KEY = jax.random.key(0)
+INIT = jax.jit(AptReward.init, static_argnums=(0, 2))  # compiled once per setting and shape, not operation by operation
+UPDATE = jax.jit(AptReward.update, static_argnums=0)
+REWARD = jax.jit(AptReward.reward, static_argnums=0)
+
+
+def batch_of(observation: np.ndarray, action: np.ndarray, next_observation: np.ndarray) -> Transitions:
+    size = len(observation)
+    arrays = [jnp.asarray(array, jnp.float32) for array in (observation, action, next_observation)]
+    return Transitions(*arrays, jnp.zeros(size), jnp.zeros(size, bool), jnp.zeros((size, 2)), {})
+
+
+def random_batches(number: int, size: int = 8, seed: int = 0) -> list[Transitions]:
+    """The action moves the first two coordinates of the observation; the third does as it likes."""
+    rng = np.random.default_rng(seed)
+    batches = []
+    for _ in range(number):
+        observation, action = rng.normal(size=(size, 3)), rng.uniform(-1, 1, (size, 2))
+        moved = np.concatenate([observation[:, :2] + action, rng.normal(size=(size, 1))], axis=1)
+        batches.append(batch_of(observation, action, moved))
+    return batches
+
+
+def apt(**options) -> AptReward:
+    settings = {"pool_size": 20, "num_neighbours": 4, "feature_dim": 40, "hidden_sizes": (16,), "learning_rate": 1e-3}
+    return AptReward(AptConfig(**(settings | options)))
+
+
+def numpy_mlp(mlp, inputs: np.ndarray) -> np.ndarray:
+    hidden = np.asarray(inputs, float)
+    for layer, (weight, bias) in enumerate(zip(mlp.weights, mlp.biases, strict=True)):
+        hidden = hidden @ np.asarray(weight, float) + np.asarray(bias)
+        hidden = np.maximum(hidden, 0) if layer < len(mlp.weights) - 1 else hidden
+    return hidden
+
+
+def numpy_features(state: AptState, observations: np.ndarray) -> np.ndarray:
+    assert len(state.model.inverse.encoder.weights) == 1, "one linear layer"
+    linear = numpy_mlp(state.model.inverse.encoder, observations)
+    return np.tanh((linear - linear.mean(1, keepdims=True)) / np.sqrt(linear.var(1, keepdims=True) + 1e-5))
+
+
+def numpy_novelty(state: AptState, queries: np.ndarray, drawn: list[np.ndarray], k: int) -> np.ndarray:
+    """log(1 + mean distance to the k nearest), the query itself being in `drawn` once."""
+    pool = numpy_features(state, np.array(drawn))
+    values = []
+    for query in numpy_features(state, queries):
+        nearest = sorted(np.linalg.norm(query - other) for other in pool)[1 : k + 1]
+        values.append(np.log(1 + np.mean(nearest)))
+    return np.array(values)
+
+
+def test_reward_against_a_plain_loop_over_updates() -> None:
+    """Every reward is taken with the encoder as it is after the update, for the whole pool; form "paper" divides by the
+    mean of all logarithms so far, each as it was when counted."""
+    urlb, paper = apt(), apt(form="paper")
+    state, paper_state = INIT(urlb, KEY, SPEC), INIT(paper, KEY, SPEC)
+    drawn: list[np.ndarray] = []
+    novelties: list[float] = []
+    for batch in random_batches(5):
+        drawn = [*drawn, *np.asarray(batch.next_observation)][-20:]
+        state, _ = UPDATE(urlb, state, batch, KEY)
+        paper_state, _ = UPDATE(paper, paper_state, batch, KEY)
+        expected = numpy_novelty(state, np.asarray(batch.next_observation), drawn, 4)
+        novelties += expected.tolist()
+        np.testing.assert_allclose(REWARD(urlb, state, batch), expected, rtol=1e-4)
+        np.testing.assert_allclose(REWARD(paper, paper_state, batch), expected / np.mean(novelties), rtol=1e-4)
+    terms = jax.jit(urlb.reward_terms)(state, batch)
+    assert list(terms) == ["reward_lifelong"]
+    np.testing.assert_allclose(terms["reward_lifelong"], expected, rtol=1e-4)
+
+
+def test_a_hand_made_encoder() -> None:
+    """Weights that put ±x on two features: standardised to ±1 whatever x > 0, so that all states look alike but for
+    the sign. Two of five states are on the other side, at distance √8 · tanh 1."""
+    reward = apt(feature_dim=2, num_neighbours=4)
+    state = INIT(reward, KEY, SPEC)
+    encoder = MLP((jnp.array([[100.0, -100.0], [0.0, 0.0], [0.0, 0.0]]),), (jnp.zeros(2),))
+    inverse = InverseModel(encoder, state.model.inverse.head)
+    x = np.array([[1.0, 0, 0], [2, 1, 0], [3, 0, 1], [-1, 0, 0], [-2, 0, 0]])
+    batch = batch_of(np.zeros((5, 3)), np.zeros((5, 2)), x)
+    state = state._replace(model=state.model._replace(inverse=inverse))
+    state = state._replace(pool=UPDATE(reward, state, batch, KEY)[0].pool)
+    across = np.sqrt(8) * np.tanh(1)
+    np.testing.assert_allclose(features(inverse, batch.next_observation)[:, 0], np.tanh([1, 1, 1, -1, -1]), rtol=1e-5)
+    expected = np.log1p([2 / 4 * across] * 3 + [3 / 4 * across] * 2)
+    np.testing.assert_allclose(REWARD(reward, state, batch), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("forward_model", [True, False])
+def test_losses_against_numpy(forward_model: bool) -> None:
+    reward = apt(forward_model=forward_model)
+    state = INIT(reward, KEY, SPEC)
+    (batch,) = random_batches(1)
+    now = numpy_features(state, np.asarray(batch.observation))
+    after = numpy_features(state, np.asarray(batch.next_observation))
+    action = np.asarray(batch.action, float)
+    told = np.tanh(numpy_mlp(state.model.inverse.head, np.concatenate([now, after], axis=1)))
+    inverse_loss = np.mean([np.linalg.norm(a - t) for a, t in zip(action, told, strict=True)])
+    new_state, metrics = UPDATE(reward, state, batch, KEY)
+    assert tuple(metrics) == reward.metric_names
+    np.testing.assert_allclose(metrics["apt_inverse_loss"], inverse_loss, rtol=1e-5)
+    loss, _ = feature_loss(state.model, batch)
+    if not forward_model:
+        np.testing.assert_allclose(loss, inverse_loss, rtol=1e-5)
+        return
+    predicted = numpy_mlp(state.model.forward, np.concatenate([now, action], axis=1))
+    forward_loss = np.mean([np.linalg.norm(a - p) for a, p in zip(after, predicted, strict=True)])
+    np.testing.assert_allclose(metrics["apt_forward_loss"], forward_loss, rtol=1e-5)
+    np.testing.assert_allclose(loss, inverse_loss + forward_loss, rtol=1e-5)
+    # Adam's first step is the learning rate, against the sign of the gradient
+    gradient = jax.grad(lambda model: feature_loss(model, batch)[0])(state.model)
+    step = new_state.model.inverse.encoder.biases[0] - state.model.inverse.encoder.biases[0]
+    slope = np.asarray(gradient.inverse.encoder.biases[0])
+    clear = np.abs(slope) > 1e-4
+    assert clear.sum() > 5
+    np.testing.assert_allclose(step[clear], -1e-3 * np.sign(slope[clear]), rtol=1e-2)
+
+
+def test_the_model_learns() -> None:
+    reward = apt()
+    (fixed,) = random_batches(1, size=128, seed=9)
+
+    def learn(state: AptState, batch: Transitions) -> tuple[AptState, dict]:
+        return reward.update(state, batch, KEY)
+
+    state = INIT(reward, KEY, SPEC)
+    before = feature_loss(state.model, fixed)[1]
+    batches = jax.tree.map(lambda *leaves: jnp.stack(leaves), *random_batches(300, size=64))
+    state, metrics = jax.jit(lambda state: jax.lax.scan(learn, state, batches))(state)
+    after = feature_loss(state.model, fixed)[1]
+    assert float(after["apt_inverse_loss"]) < 0.6 * float(before["apt_inverse_loss"])
+    assert float(after["apt_forward_loss"]) < float(before["apt_forward_loss"])
+    assert float(metrics["apt_inverse_loss"][-1]) < float(metrics["apt_inverse_loss"][0])
+
+
+def test_only_the_next_observation_is_judged() -> None:
+    reward = apt()
+    (batch,) = random_batches(1)
+    state, _ = UPDATE(reward, INIT(reward, KEY, SPEC), batch, KEY)
+    moved = batch._replace(observation=batch.observation + 5, terminated=~batch.terminated)
+    moved_pool = UPDATE(reward, INIT(reward, KEY, SPEC), moved, KEY)[0].pool
+    moved_state = state._replace(pool=moved_pool)
+    np.testing.assert_allclose(REWARD(reward, moved_state, moved), REWARD(reward, state, batch), rtol=1e-6)
+    elsewhere = batch._replace(next_observation=-2 * batch.next_observation)
+    assert not np.allclose(REWARD(reward, state, elsewhere), REWARD(reward, state, batch), rtol=1e-2)
+
+
+def test_a_second_draw_is_no_neighbour() -> None:
+    reward = apt()
+    (batch,) = random_batches(1)
+    state, _ = UPDATE(reward, INIT(reward, KEY, SPEC), batch, KEY)
+    again = state._replace(pool=UPDATE(reward, state, batch, KEY)[0].pool)
+    np.testing.assert_allclose(REWARD(reward, again, batch), REWARD(reward, state, batch), rtol=1e-5)
+
+
+def test_observe_changes_nothing() -> None:
+    reward = apt()
+    rows = jnp.ones(8)
+    episode = Episode(
+        jnp.ones((8, 3)), jnp.ones((8, 2)), jnp.ones((8, 3)), rows, rows > 0, jnp.ones((8, 2)), rows > 0, jnp.arange(8)
+    )
+    state = INIT(reward, KEY, SPEC)
+    after, notes = reward.observe(state, episode)
+    assert after is state
+    assert notes == {}
+    assert reward.note_shapes() == {}
+    assert isinstance(reward, Reward)
+
+
+@pytest.mark.parametrize("form", ["urlb", "paper"])
+def test_empty_single_and_constant_inputs_are_finite(form: str) -> None:
+    reward = apt(form=form)
+    state = INIT(reward, KEY, SPEC)
+    constant = batch_of(np.ones((4, 3)), np.zeros((4, 2)), np.ones((4, 3)))
+    assert REWARD(reward, state, constant).tolist() == [0, 0, 0, 0], "the pool is empty"
+    for _ in range(3):
+        state, metrics = UPDATE(reward, state, constant, KEY)
+        assert all(np.isfinite(value) for value in metrics.values())
+    assert REWARD(reward, state, constant).tolist() == [0, 0, 0, 0], "one state, drawn many times"
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state))
+    other = batch_of(np.ones((1, 3)), np.zeros((1, 2)), np.zeros((1, 3)))
+    assert float(REWARD(reward, state, other)[0]) > 0
+
+
+def test_population_equals_agents_alone() -> None:
+    reward = apt(form="paper")
+    keys = jax.random.split(KEY, 3)
+    batches = [random_batches(3, seed=agent) for agent in range(3)]
+    stacked = [jax.tree.map(lambda *leaves: jnp.stack(leaves), *[batches[a][i] for a in range(3)]) for i in range(3)]
+    population = jax.vmap(lambda key: reward.init(key, SPEC))(keys)
+    update = jax.jit(jax.vmap(reward.update))
+    for batch in stacked:
+        population, losses = update(population, batch, keys)
+    together = jax.jit(jax.vmap(reward.reward))(population, stacked[-1])
+    for agent in range(3):
+        state = INIT(reward, keys[agent], SPEC)
+        for batch in batches[agent]:
+            state, alone = UPDATE(reward, state, batch, KEY)
+        np.testing.assert_allclose(together[agent], REWARD(reward, state, batches[agent][-1]), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(losses["apt_inverse_loss"][agent], alone["apt_inverse_loss"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{"form": "paper"}, {"forward_model": False}])
+def test_a_checkpoint_gives_the_same_rewards(options: dict) -> None:
+    reward = apt(**options)
+    state = INIT(reward, KEY, SPEC)
+    batches = random_batches(4)
+    for batch in batches[:3]:
+        state, _ = UPDATE(reward, state, batch, KEY)
+    restored = arrays_to_tree(INIT(reward, jax.random.key(9), SPEC), tree_to_arrays(state, "reward"), "reward")
+    state, _ = UPDATE(reward, state, batches[3], KEY)
+    restored, _ = UPDATE(reward, restored, batches[3], KEY)
+    np.testing.assert_array_equal(REWARD(reward, restored, batches[3]), REWARD(reward, state, batches[3]))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_neighbours": 0}, "at least one neighbour"),
+        ({"num_neighbours": 20}, "a pool larger than their number, got k 20 and a pool of 20"),
+        ({"form": "rms"}, "form of APT must be 'urlb' or 'paper', got 'rms'"),
+        ({"feature_dim": 0}, "at least 1 wide"),
+        ({"hidden_sizes": (0,)}, "at least 1 wide"),
+        ({"learning_rate": 0.0}, "learning rate of APT must be positive, got 0.0"),
+    ],
+)
+def test_bad_settings_are_refused(options: dict, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # users run without type checks
+    with pytest.raises(ValueError, match=message):
+        apt(**options)
+
+
+def test_official_settings() -> None:
+    config = AptConfig()
+    assert (config.num_neighbours, config.pool_size, config.feature_dim) == (12, 1024, 512)
+    assert (config.hidden_sizes, config.learning_rate, config.form) == ((1024,), 1e-4, "urlb")
