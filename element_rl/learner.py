@@ -242,7 +242,10 @@ def _finish(
     if remembers:
         assert isinstance(reward, ElementReward)
         replay = _merge_notes(reward, replay, episode, agent, start, filled, rows)
-    rewards = jax.tree.map(lambda leaf, new: leaf.at[agent].set(new), rewards, new_state)
+    # Networks are large and no episode changes them: what `observe` has left alone is not written back.
+    rewards = jax.tree.map(
+        lambda leaf, old, new: leaf if new is old else leaf.at[agent].set(new), rewards, state, new_state
+    )
     return replay, rewards
 
 

@@ -1,0 +1,90 @@
+"""Rewards by name and by file."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from element_rl.cli import main
+from element_rl.replay import Episode, Transitions
+from element_rl.rewards import NAMES, Reward, RewardSpec, make_reward
+
+OWN = Path(__file__).parents[2] / "examples" / "own_reward.py"
+SMALL: dict[str, dict] = {"element": {"memory": "exact"}, "e3b": {"feature_dim": 16}, "rnd": {"feature_dim": 16}}
+SPEC = RewardSpec(observation_dim=3, action_dim=2, state_dim=7, max_episode_steps=6, total_steps=100)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_makes_a_reward_that_keeps_the_interface(name: str) -> None:
+    reward = make_reward(name, **SMALL.get(name, {}))
+    assert isinstance(reward, Reward)
+    assert reward.name == name
+    state = reward.init(jax.random.key(0), SPEC)
+    assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(state))
+    numbers = jnp.asarray(np.random.default_rng(0).normal(size=(6, 12)), jnp.float32)
+    episode = Episode(
+        observation=numbers[:, :3],
+        action=jnp.tanh(numbers[:, 3:5]),
+        next_observation=numbers[:, 5:8],
+        extrinsic_reward=numbers[:, 8],
+        terminated=jnp.zeros(6, bool),
+        state=jnp.concatenate([numbers[:, 5:], numbers[:, :0]], axis=1),
+        mask=jnp.arange(6) < 4,
+        step=jnp.arange(6),
+    )
+    state, notes = reward.observe(state, episode)
+    assert {key: value.shape for key, value in notes.items()} == {
+        key: (6, *shape) for key, shape in reward.note_shapes().items()
+    }
+    batch = Transitions(*episode[:6], notes)
+    state, metrics = reward.update(state, batch, jax.random.key(1))
+    assert tuple(metrics) == tuple(reward.metric_names)
+    given = reward.reward(state, batch)
+    assert given.shape == (6,)
+    assert np.isfinite(np.asarray(given)).all()
+    assert set(reward.reward_terms(state, batch)) <= {"reward_episodic", "reward_lifelong"}
+
+
+def test_own_reward_by_hand() -> None:
+    reward = make_reward(f"{OWN}:make", cells=2)
+    state = reward.init(jax.random.key(0), SPEC)
+    places = np.zeros((6, 7), np.float32)
+    places[:, 5:7] = [(1, 1), (2, 2), (1, 9), (4, 4), (9, 9), (9, 9)]  # the last two are padding
+    rows = jnp.zeros((6, 1))
+    episode = Episode(
+        rows, rows, rows, rows[:, 0], rows[:, 0] > 0, jnp.asarray(places), jnp.arange(6) < 4, jnp.arange(6)
+    )
+    state, _ = reward.observe(state, episode)
+    batch = Transitions(rows, rows, rows, rows[:, 0], rows[:, 0] > 0, jnp.asarray(places), {})
+    expected = [3**-0.5, 3**-0.5, 1, 3**-0.5, 1, 1]
+    assert np.asarray(reward.reward(state, batch)) == pytest.approx(expected)
+
+
+def test_training_with_an_own_reward(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    options = ["--steps", "1280", "--log-every", "640", "--random-seeds", "0", "--no-figures", "--workers", "0"]
+    options += ["--sac.learn-start", "64", "--sac.batch-size", "16", "--sac.hidden-sizes", "16", "--out", str(out)]
+    assert main(["explore", "PointMaze", "--reward", f"{OWN}:make", "--reward-options", "cells=10", *options]) == 0
+    assert (out / "summary.json").exists()
+
+
+def test_mistakes_get_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match="no file nowhere.py"):
+        make_reward("nowhere.py:make")
+    broken = tmp_path / "broken.py"
+    broken.write_text("def make():\n    return 3\n\ndef fails():\n    raise KeyError('colour')\n")
+    with pytest.raises(ValueError, match="returned is no reward: it has no init, metric_names, name"):
+        make_reward(f"{broken}:make")
+    with pytest.raises(ValueError, match="could not be made: KeyError: 'colour'"):
+        make_reward(f"{broken}:fails")
+    with pytest.raises(ValueError, match="could not be made: AttributeError"):
+        make_reward(f"{broken}:absent")
+    with pytest.raises(ValueError, match="rnd does not take these options: colour"):
+        make_reward("rnd", colour="red")
+    assert main(["explore", "PointMaze", "--reward", "curiosity"]) == 2
+    assert "no reward called 'curiosity'; choose one of element, rnd" in capsys.readouterr().err
+    assert main(["explore", "PointMaze", "--reward", "rnd", "--reward-options", "colour"]) == 2
+    assert "--reward-options takes NAME=VALUE pairs" in capsys.readouterr().err
+    assert main(["explore", "PointMaze", "--reward-options", "a=1"]) == 2

@@ -1,0 +1,108 @@
+"""For every reward: what it gives reaches the critics' targets, all of it and nothing else; agents do not leak into each other."""
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from element_rl.agents.sac import SACConfig
+from element_rl.envs.collector import Chunk, Collector
+from element_rl.envs.robots import describe
+from element_rl.learner import Learner, _update
+from element_rl.rewards import NAMES, Reward, make_reward
+from element_rl.rewards.extrinsic import ExtrinsicReward
+
+STEPS = 12  # of an episode
+SEEDS = [4, 7]
+OPTIONS: dict[str, dict[str, Any]] = {  # networks small enough for a test
+    "element": {"memory": "exact", "update_interval": 10, "update_steps": 5},
+    "rnd": {"feature_dim": 8, "target_sizes": (16,), "predictor_sizes": (16,)},
+    "icm": {"feature_dim": 8, "encoder_sizes": (16,), "inverse_sizes": (16,), "forward_sizes": (16,)},
+    "ngu": {"embedding_dim": 8, "encoder_sizes": (16,), "head_sizes": (16,), "rnd_sizes": (16,), "rnd_output_dim": 8},
+    "e3b": {"feature_dim": 8, "encoder_sizes": (16,), "head_sizes": (16,)},
+    "re3": {"pool_size": 64},
+    "rise": {"pool_size": 64},
+    "apt": {"pool_size": 64, "feature_dim": 8, "hidden_sizes": (16,)},
+}
+SMALL = SACConfig(hidden_sizes=(16,), batch_size=8)
+
+
+@pytest.fixture(scope="module")
+def chunks() -> list[Chunk]:
+    """Forty random steps of two agents, one step a chunk."""
+    options = {"max_episode_steps": STEPS}
+    collected = []
+    with Collector("PointMaze", SEEDS, 1, None, {}, env_options=options, num_workers=0) as collector:
+        for index in range(40):
+            collector.start(index, None)
+            chunk = collector.wait()
+            collected.append(Chunk(*(np.array(getattr(chunk, f.name)) for f in dataclasses.fields(Chunk))))
+    return collected
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def learner(request: pytest.FixtureRequest, chunks: list[Chunk]) -> Learner:
+    """Two agents with a replay and a reward that has observed their episodes."""
+    reward = make_reward(request.param, **OPTIONS.get(request.param, {}))
+    spec = describe("PointMaze", max_episode_steps=STEPS)
+    learner = Learner(spec, reward, SMALL, SEEDS, capacity=100, chunk_steps=1, total_steps=100)
+    for chunk in chunks:
+        learner.ingest(chunk)
+    return learner
+
+
+def updated(learner: Learner, reward: Reward, number: int = 1, agents: slice = slice(0, 2)) -> tuple[Any, Any, Any]:
+    """Agents, rewards and metrics after some updates of the chosen agents with a reward; the learner stays as it is."""
+    sampleable = np.stack([learner.ledger.sample_tail, learner.ledger.sample_count], axis=1).astype(np.int32)
+    chosen = jax.tree.map(lambda leaf: leaf[agents], (*learner.state, jnp.asarray(sampleable), learner.seeds))
+    return jax.jit(partial(_update, reward, SMALL, number))(*chosen, np.uint32(0))[:3]
+
+
+def changed(reward: Any, factor: float, shift: float) -> Any:
+    """The same reward, times a factor, plus a shift."""
+    kind = type(reward)
+
+    class Changed(kind):  # type: ignore[misc]
+        def reward(self, state: Any, batch: Any) -> Any:
+            return factor * kind.reward(self, state, batch) + shift
+
+    return Changed(**{field.name: getattr(reward, field.name) for field in dataclasses.fields(reward)})
+
+
+def assert_same(mine: Any, theirs: Any, tolerance: float) -> None:
+    for one, other in zip(jax.tree.leaves(mine), jax.tree.leaves(theirs), strict=True):
+        assert np.asarray(one) == pytest.approx(np.asarray(other), rel=tolerance, abs=tolerance)
+
+
+def test_target_changes_by_the_change_of_the_reward_and_nothing_else_does(learner: Learner) -> None:
+    _, rewards, before = updated(learner, learner.reward)
+    _, rewards_shifted, after = updated(learner, changed(learner.reward, 1.0, 0.75))
+    assert np.asarray(after["target_mean"]) == pytest.approx(np.asarray(before["target_mean"]) + 0.75, abs=1e-5)
+    follows = {"target_mean", "critic_loss", "actor_loss"}  # from the target, and from the critics it moved
+    for metric in before.keys() - follows:
+        if not metric.startswith("reward_"):  # some rewards log the whole reward as their term
+            assert np.asarray(after[metric]) == pytest.approx(np.asarray(before[metric]), abs=1e-6), metric
+    assert_same(rewards, rewards_shifted, 1e-6)
+
+
+def test_reward_that_is_off_leaves_plain_sac(learner: Learner) -> None:
+    agents, *_ = updated(learner, changed(learner.reward, 0.0, 0.0), number=3)
+    plain, *_ = updated(learner, _Nothing(), number=3)
+    assert_same(agents, plain, 1e-6)
+
+
+def test_agent_of_a_population_equals_the_agent_alone(learner: Learner) -> None:
+    agents, rewards, metrics = updated(learner, learner.reward, number=3)
+    one = updated(learner, learner.reward, number=3, agents=slice(1, 2))
+    assert_same(jax.tree.map(lambda leaf: leaf[1:], (agents, rewards, metrics)), one, 1e-3)
+
+
+class _Nothing(ExtrinsicReward):
+    """No reward at all, whatever the state of another reward it is handed."""
+
+    def reward(self, state: Any, batch: Any) -> Any:
+        return 0.0 * batch.extrinsic_reward
