@@ -5,7 +5,7 @@
     per episode    what the reward does when an episode of 1,000 steps has ended (`observe`), spread over its steps
     in all         both together, for one update per environment step
 
-Data are real: 3,000 random steps of ten Ants, the same for all. Rewards take turns, so that whatever else the machine does
+Data are real: random steps of Ant, the same for all. Rewards take turns, so that whatever else the machine does
 hits all alike; shares are taken within a round, then their median.
 
     python -m benchmarks.bench_rewards --seeds 1 10
@@ -43,7 +43,7 @@ class Settings:
     env: str = "Ant-v5"
     rewards: tuple[str, ...] = tuple(name for name in NAMES if name != PLAIN)
     seeds: tuple[int, ...] = (1, 10)  # population sizes
-    steps: int = 3_000  # of real data per agent
+    steps: int = 1_280  # of real data per agent
     updates: int = 64  # per call
     rounds: int = 7
     page: bool = True  # write the table into docs/benchmarks.md
@@ -72,7 +72,7 @@ def measure(settings: Settings, seeds: int) -> list[dict[str, Any]]:
     episodes: dict[str, list[float]] = {name: [] for name in learners}
     for turn in range(settings.rounds + 1):
         for name, learner in learners.items():
-            seconds = _seconds(learner.update, learner), _seconds(lambda: _observe(learner, settings), learner)  # noqa: B023
+            seconds = _seconds(learner.update, learner), _seconds(lambda: _observe(learner), learner)  # noqa: B023
             if turn > 0:  # the first compiles
                 updates[name].append(seconds[0] / settings.updates)
                 episodes[name].append(seconds[1] / learner.spec.max_episode_steps)
@@ -80,7 +80,7 @@ def measure(settings: Settings, seeds: int) -> list[dict[str, Any]]:
     for name in settings.rewards:
         shares = [with_ / without - 1 for with_, without in zip(updates[name], updates[PLAIN], strict=True)]
         observed = [
-            (with_ - without) * seeds / plain
+            (with_ - without) / plain
             for with_, without, plain in zip(episodes[name], episodes[PLAIN], updates[PLAIN], strict=True)
         ]
         rows.append(
@@ -122,21 +122,26 @@ def _recorded(settings: Settings, seeds: int) -> list[Chunk]:
 
 def _learner(settings: Settings, name: str, seeds: int, chunks: list[Chunk]) -> Learner:
     spec = describe(settings.env)
-    options = {"memory": "exact", "update_interval": 500, "update_steps": 50} if name == "element" else {}
+    options: dict[str, Any] = (
+        {"memory": "exact", "update_interval": 500, "update_steps": 50} if name == "element" else {}
+    )
     reward = make_reward(name, **options)
     capacity = 4 * settings.steps + 4 * spec.max_episode_steps
     learner = Learner(
         spec, reward, SACConfig(), list(range(seeds)), capacity, settings.updates, total_steps=100 * settings.steps
     )
     for chunk in chunks:
-        learner.ingest(chunk)
+        learner._store(chunk)
+    _observe(learner)
+    learner.ledger.sample_tail[:] = 0
+    learner.ledger.sample_count[:] = spec.max_episode_steps
     return learner
 
 
-def _observe(learner: Learner, settings: Settings) -> None:
-    """An episode of full length, made of the first steps recorded; nothing of it enters a memory."""
+def _observe(learner: Learner) -> None:
+    """For every agent an episode of full length, made of the first steps recorded; nothing of it enters a memory."""
     length = learner.spec.max_episode_steps
-    learner._observe([FinishedEpisode(0, 0, length, 0, 0)], length, False)
+    learner._observe([FinishedEpisode(agent, 0, length, 0, 0) for agent in range(len(learner.seeds))], length, False)
 
 
 def _seconds(call: Callable[[], Any], learner: Learner) -> float:

@@ -121,7 +121,7 @@ def _filled_explorer(settings: Settings, seeds: int, reward: str, remembered: in
     steps = max(10 * (remembered + 20_000), 100_000)  # long enough for the memory to hold them
     config = ExploreConfig(
         settings.env,
-        reward=reward,  # type: ignore[arg-type]
+        reward=reward,
         steps=steps,
         seeds=seeds,
         update_interval=interval,

@@ -12,6 +12,7 @@ from element_rl.agents.sac import SACConfig
 from element_rl.envs.robots import EnvSpec, describe
 from element_rl.rewards import Reward, make_reward
 from element_rl.rewards.element import ElementConfig, ElementReward, resolved_memory
+from element_rl.rewards.recent_scale import RecentlyScaled
 
 SMALLEST_CHUNK = 8
 
@@ -47,6 +48,9 @@ class ExploreConfig:
     workers: int | None = None  # environment processes (one per agent); 0 steps them in this process
     random_seeds: int = 1  # seeds of a random policy run for comparison at the end; 0 for none
     reward_scale: float = 1.0  # multiplies the extrinsic reward
+    recent_scale: bool = (
+        False  # divide a reward other than element by its recent standard deviation: SAC minds its size
+    )
     env_options: tuple[str, ...] = ()  # NAME=VALUE pairs for the environment, e.g. terminate_when_unhealthy=false
     sac: SACConfig = field(default_factory=SACConfig)  # the learner
 
@@ -114,7 +118,8 @@ def _make_reward(env: str, config: ExploreConfig) -> Reward | None:
     if config.reward == "extrinsic":
         return make_reward("extrinsic", scale=config.reward_scale)
     if config.reward != "element":
-        return make_reward(config.reward, **options)
+        made = make_reward(config.reward, **options)
+        return RecentlyScaled(made) if config.recent_scale else made
     reward = make_reward("element", env=env, **_element_options(env, config))
     assert isinstance(reward, ElementReward)
     memory = resolved_memory(reward.config, config.steps, jax.default_backend() == "cpu")

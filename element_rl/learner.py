@@ -88,16 +88,20 @@ class Learner:
 
     def ingest(self, chunk: Chunk) -> list[FinishedEpisode]:
         """Store a chunk and observe the episodes that ended in it."""
+        finished = self._store(chunk)
+        for round_ in _rounds(finished):
+            kinds = sorted({self._kind(episode) for episode in round_})
+            for kind in kinds:
+                self._observe([episode for episode in round_ if self._kind(episode) == kind], *kind)
+        return finished
+
+    def _store(self, chunk: Chunk) -> list[FinishedEpisode]:
         slots, finished = self.ledger.place(chunk.final, chunk.count)
         flags = np.stack([chunk.extrinsic_reward, chunk.terminated], axis=-1)
         records = [chunk.observation, chunk.action, flags, chunk.position]
         together = np.concatenate(records, axis=-1, dtype=np.float32)  # one transfer, not five
         replay = self._ingest(self.state.replay, self._encoders, together, slots)
         self.state = self.state._replace(replay=replay)
-        for round_ in _rounds(finished):
-            kinds = sorted({self._kind(episode) for episode in round_})
-            for kind in kinds:
-                self._observe([episode for episode in round_ if self._kind(episode) == kind], *kind)
         return finished
 
     def update(self) -> tuple[dict[str, Array], dict[str, Array]]:

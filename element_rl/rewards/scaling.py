@@ -43,7 +43,7 @@ def unit_scaled(values: Float[Array, " B"], seen: Range) -> Float[Array, " B"]:
 class Moments(NamedTuple):
     """Mean and variance of everything seen, element by element."""
 
-    count: Float[Array, ""]
+    number: Float[Array, ""]  # of values
     mean: Float[Array, "..."]
     squares: Float[Array, "..."]  # sum of squared deviations from the mean
 
@@ -60,13 +60,13 @@ def with_values(seen: Moments, values: Float[Array, "B ..."], mask: Bool[Array, 
     number = jnp.sum(mask).astype(values.dtype)
     mean = jnp.sum(jnp.where(present, values, 0.0), axis=0) / jnp.maximum(number, 1.0)
     squares = jnp.sum(jnp.where(present, values - mean[None], 0.0) ** 2, axis=0)
-    count = seen.count + number
+    count = seen.number + number
     share = number / jnp.maximum(count, 1.0)
     difference = mean - seen.mean
-    return Moments(count, seen.mean + share * difference, seen.squares + squares + share * seen.count * difference**2)
+    return Moments(count, seen.mean + share * difference, seen.squares + squares + share * seen.number * difference**2)
 
 
 def standard_deviation(seen: Moments) -> Float[Array, "..."]:
     """√(squares / count); 1 where nothing, or one value only, was seen."""
-    variance = seen.squares / jnp.maximum(seen.count, 1.0)
+    variance = seen.squares / jnp.maximum(seen.number, 1.0)
     return jnp.where(variance > 0, jnp.sqrt(jnp.where(variance > 0, variance, 1.0)), 1.0)

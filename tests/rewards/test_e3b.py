@@ -137,9 +137,9 @@ def test_notes_equal_the_definition_over_several_episodes() -> None:
         np.testing.assert_allclose(notes["elliptical_bonus"][:length], expected, rtol=1e-3)
         assert not np.any(notes["elliptical_bonus"][length:])
         every += expected
-    assert float(state.bonuses.count) == len(every)
+    assert float(state.bonuses.number) == len(every)
     np.testing.assert_allclose(float(state.bonuses.mean), np.mean(every), rtol=1e-3)
-    np.testing.assert_allclose(float(state.bonuses.squares / state.bonuses.count), np.var(every), rtol=2e-3)
+    np.testing.assert_allclose(float(state.bonuses.squares / state.bonuses.number), np.var(every), rtol=2e-3)
 
 
 def test_self_is_not_among_the_states_before() -> None:

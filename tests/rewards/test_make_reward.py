@@ -71,7 +71,7 @@ def test_training_with_an_own_reward(tmp_path: Path) -> None:
 
 
 def test_mistakes_get_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ValueError, match="no file nowhere.py"):
+    with pytest.raises(ValueError, match=r"no file nowhere\.py"):
         make_reward("nowhere.py:make")
     broken = tmp_path / "broken.py"
     broken.write_text("def make():\n    return 3\n\ndef fails():\n    raise KeyError('colour')\n")

@@ -223,7 +223,7 @@ def test_errors_are_normalised_over_time() -> None:
         errors += errors_of(state, visited[1:]).tolist()
         state, _ = observe(reward, state, episode_of(visited))
     np.testing.assert_allclose(float(state.errors.mean), np.mean(errors), rtol=1e-5)
-    np.testing.assert_allclose(float(state.errors.squares / state.errors.count), np.var(errors), rtol=1e-4)
+    np.testing.assert_allclose(float(state.errors.squares / state.errors.number), np.var(errors), rtol=1e-4)
 
 
 def test_the_next_observation_matters_and_the_current_one_does_not() -> None:

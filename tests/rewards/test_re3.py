@@ -78,7 +78,7 @@ def test_against_a_plain_loop_over_updates_with_the_codes_running_deviation() ->
         code_state, _ = UPDATE(code, code_state, batch, KEY)
         np.testing.assert_allclose(REWARD(paper, paper_state, batch), np.log(distance + 1), rtol=1e-5)
         np.testing.assert_allclose(REWARD(code, code_state, batch), distance / np.std(distances_so_far), rtol=1e-5)
-    assert float(code_state.distance_moments.count) == 36
+    assert float(code_state.distance_moments.number) == 36
 
 
 def test_observation_space_encodes_the_next_observation() -> None:

@@ -1,4 +1,4 @@
-"""For every reward: what it gives reaches the critics' targets, all of it and nothing else; agents do not leak into each other."""
+"""For every reward: what it gives reaches the critics' targets, all of it and nothing else; agents stay apart."""
 
 import dataclasses
 from functools import partial

@@ -9,7 +9,7 @@ from element_rl.rewards.scaling import Moments, empty_moments, standard_deviatio
 
 
 def assert_moments_of(seen: Moments, values: np.ndarray, rtol: float = 1e-5) -> None:
-    assert float(seen.count) == len(values)
+    assert float(seen.number) == len(values)
     np.testing.assert_allclose(seen.mean, values.mean(axis=0), rtol=rtol, atol=1e-6)
     np.testing.assert_allclose(seen.squares, ((values - values.mean(axis=0)) ** 2).sum(axis=0), rtol=rtol, atol=1e-6)
     np.testing.assert_allclose(standard_deviation(seen), values.std(axis=0), rtol=rtol)
@@ -78,7 +78,7 @@ def test_far_from_zero_and_for_long() -> None:
         return with_values(seen, batch), None
 
     seen, _ = jax.lax.scan(step, empty_moments(), jnp.asarray(values))
-    assert float(seen.count) == values.size
+    assert float(seen.number) == values.size
     np.testing.assert_allclose(seen.mean, values.mean(dtype=np.float64), rtol=1e-6)
     np.testing.assert_allclose(standard_deviation(seen), values.std(dtype=np.float64), rtol=1e-3)
 

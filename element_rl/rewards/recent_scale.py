@@ -1,0 +1,84 @@
+"""Another reward, divided by its own recent standard deviation.
+
+SAC weighs its reward against the entropy of its policy, so the size of a bonus matters. Most of the published bonuses come from
+agents that normalise advantages (PPO, A3C), for which it does not; and a bonus that a network learns away shrinks by orders
+of magnitude within a run. `RecentlyScaled` keeps exponential averages of the reward's mean and mean square over the sampled
+batches and gives r / σ, with no mean subtracted: ratios between states stay as they are.
+
+    m ← m + ρ (E[r] − m)        q ← q + ρ (E[r²] − q)        σ² = q − m²,   both corrected for their start at 0 (as Adam's)
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from element_rl.replay import Episode, Transitions
+from element_rl.rewards.interface import Reward, RewardSpec
+
+SMALLEST_DEVIATION = 1e-12
+
+
+class ScaledState(NamedTuple):
+    """The state of the reward inside, and its recent moments."""
+
+    inner: Any
+    mean: Float[Array, ""]
+    mean_square: Float[Array, ""]
+    weight: Float[Array, ""]  # how much of the averages is data, not their start at 0
+
+
+@dataclass(frozen=True)
+class RecentlyScaled:
+    """A reward over its recent standard deviation."""
+
+    name: ClassVar[str] = "recently-scaled"
+    inner: Reward
+    rate: float = 1e-3  # ρ: the averages remember about 1/ρ updates
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.rate <= 1.0:
+            raise ValueError(f"rate of the recent scale must be above 0 and at most 1, got {self.rate}.")
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return (*self.inner.metric_names, "reward_deviation")
+
+    def note_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        return self.inner.note_shapes()
+
+    def init(self, key: PRNGKeyArray, spec: RewardSpec) -> ScaledState:
+        zero = jnp.zeros(())
+        return ScaledState(self.inner.init(key, spec), zero, zero, zero)
+
+    def observe(self, state: ScaledState, episode: Episode) -> tuple[ScaledState, dict[str, Array]]:
+        inner, notes = self.inner.observe(state.inner, episode)
+        return state._replace(inner=inner), notes
+
+    def update(self, state: ScaledState, batch: Transitions, key: PRNGKeyArray) -> tuple[ScaledState, dict[str, Array]]:
+        inner, metrics = self.inner.update(state.inner, batch, key)
+        values = self.inner.reward(inner, batch)
+        state = ScaledState(
+            inner,
+            state.mean + self.rate * (jnp.mean(values) - state.mean),
+            state.mean_square + self.rate * (jnp.mean(values**2) - state.mean_square),
+            state.weight + self.rate * (1.0 - state.weight),
+        )
+        return state, {**metrics, "reward_deviation": deviation(state)}
+
+    def reward(self, state: ScaledState, batch: Transitions) -> Float[Array, " B"]:
+        return self.inner.reward(state.inner, batch) / deviation(state)
+
+    def reward_terms(self, state: ScaledState, batch: Transitions) -> dict[str, Float[Array, " B"]]:
+        return self.inner.reward_terms(state.inner, batch)
+
+
+def deviation(state: ScaledState) -> Float[Array, ""]:
+    """σ; 1 before the first update and where the reward has been constant."""
+    weight = jnp.where(state.weight > 0, state.weight, 1.0)
+    variance = state.mean_square / weight - (state.mean / weight) ** 2
+    # A constant reward leaves rounding of its square; anything below that is no variance.
+    varies = variance > 1e-6 * state.mean_square / weight + SMALLEST_DEVIATION**2
+    return jnp.where(varies, jnp.sqrt(jnp.where(varies, variance, 1.0)), 1.0)
