@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 
@@ -61,6 +62,7 @@ def main(settings: Settings) -> list[dict[str, Any]]:
     print(text)
     if settings.page:
         replace_table(PAGE, "point-maze", text)
+        draw(rows, PAGE.with_suffix(".png"))
     return rows
 
 
@@ -83,6 +85,7 @@ def summary_of(folder: Path) -> dict[str, Any]:
     return {
         "reward": folder.name,
         "steps": summary["steps"],
+        "visits": visits,
         "cells": summary["coverage"],
         "rooms": [rooms_entered(seed) for seed in visits],
         "last": [in_last_room(seed) for seed in visits],
@@ -105,6 +108,22 @@ def in_last_room(visits: Any) -> bool:
     columns, rows = np.nonzero(visits)
     scale = len(WALL) / CELLS_PER_AXIS
     return bool(LAST_ROOM[(columns * scale).astype(int), (rows * scale).astype(int)].any())
+
+
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    """A map for each reward: how many of its seeds have been in each cell."""
+    rows = sorted(rows, key=lambda row: -float(np.median(row["cells"])))
+    figure, axes = plt.subplots(2, -(-len(rows) // 2), figsize=(2.6 * -(-len(rows) // 2), 5.6), layout="constrained")
+    walls = np.kron(WALL, np.ones((CELLS_PER_AXIS // len(WALL),) * 2))
+    for axis in axes.flat:
+        axis.set_axis_off()
+    for axis, row in zip(axes.flat, rows, strict=False):
+        seeds = np.where(walls, np.nan, (row["visits"] > 0).sum(axis=0))
+        image = axis.imshow(seeds.swapaxes(0, 1), origin="lower", cmap="viridis", vmin=0, vmax=len(row["visits"]))
+        axis.set_title(f"{row['reward']}: {np.median(row['cells']):,.0f} cells", fontsize=10)
+    figure.colorbar(image, ax=axes, label="seeds that have been there", shrink=0.8)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
 
 
 def render(rows: list[dict[str, Any]]) -> str:
