@@ -166,8 +166,10 @@ def _config_from_json(kind: type, values: dict[str, Any]) -> Any:
     """A dataclass from what `dataclasses.asdict` and JSON made of it."""
     from element_rl.agents.sac import SACConfig
 
-    sac = values["sac"] | {"hidden_sizes": tuple(values["sac"]["hidden_sizes"])}
-    return kind(**(values | {"sac": SACConfig(**sac), "env_options": tuple(values["env_options"])}))
+    def with_tuples(fields: dict[str, Any]) -> dict[str, Any]:
+        return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+
+    return kind(**(with_tuples(values) | {"sac": SACConfig(**with_tuples(values["sac"]))}))
 
 
 @contextlib.contextmanager

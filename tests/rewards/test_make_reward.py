@@ -40,7 +40,7 @@ def test_every_name_makes_a_reward_that_keeps_the_interface(name: str) -> None:
     }
     batch = Transitions(*episode[:6], notes)
     state, metrics = reward.update(state, batch, jax.random.key(1))
-    assert tuple(metrics) == tuple(reward.metric_names)
+    assert set(metrics) == set(reward.metric_names)
     given = reward.reward(state, batch)
     assert given.shape == (6,)
     assert np.isfinite(np.asarray(given)).all()
