@@ -61,8 +61,7 @@ def explore(
 ) -> dict[str, Any]:
     """Train, leaving metrics, checkpoints and a summary in the run folder; the summary."""
     config, spec, reward = resolved(config)
-    explorer = Explorer(config, spec, reward, run)
-    with explorer:
+    with run.exclusively(), Explorer(config, spec, reward, run) as explorer:
         if resume and run.latest_checkpoint() is not None:
             explorer.restore()
         elif resume:

@@ -20,17 +20,23 @@ is listed in a manifest of its own, so that removing it leaves the rest of the c
 Nothing here knows reinforcement learning, and reading a run folder loads neither JAX nor TensorBoard's messages.
 """
 
+import contextlib
 import csv
 import io
 import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 from element_rl.events import first_records, metric_records
 from element_rl.files import (
@@ -123,6 +129,19 @@ class RunFolder:
             raise RunError(f"{path} is not a run (it has no config.json): give the --out folder of an earlier run.")
         config = read_json_object(path / "config.json", "restore it from a copy, or start a new run with another --out")
         return cls(path, config, metric_columns)
+
+    @contextlib.contextmanager
+    def exclusively(self) -> Iterator[None]:
+        """Within this no other process may train in the folder; a process that dies lets go of it."""
+        with (self.path / "config.json").open("rb") as held:
+            if fcntl is not None:
+                try:
+                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise RunError(
+                        f"Another process is training in {self.path}: wait for it, or choose another --out."
+                    ) from None
+            yield
 
     def append_metrics(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Adds one row per step and seed to metrics.csv and to TensorBoard; on the disk, whole, on return.

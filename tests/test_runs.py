@@ -92,6 +92,22 @@ def row(step: int, seed: int, **values) -> dict:
     return {"step": step, "seed": seed, **values}
 
 
+def test_two_processes_do_not_train_in_one_folder(run: RunFolder) -> None:
+    code = (
+        f"from element_rl.runs import RunFolder\nwith RunFolder.open({str(run.path)!r}).exclusively():\n    print('in')"
+    )
+    with run.exclusively():
+        refused = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert "Another process is training in" in refused.stderr
+        assert refused.stdout == ""
+        with (
+            pytest.raises(RunError, match="wait for it, or choose another --out"),
+            RunFolder.open(run.path).exclusively(),
+        ):
+            pass
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "in\n"
+
+
 def test_metrics_round_trip(run: RunFolder) -> None:
     run.append_metrics([row(100, 0, coverage=7, critic_loss=np.float32(0.1)), row(100, 1, coverage=None)])
     run.append_metrics([row(200, 0, coverage=jnp.int32(9), critic_loss=float("nan")), row(200, 1, q_mean=1e-30)])
