@@ -12,7 +12,12 @@ from element_rl.replay import Episode, Transitions
 from element_rl.rewards import NAMES, Reward, RewardSpec, make_reward
 
 OWN = Path(__file__).parents[2] / "examples" / "own_reward.py"
-SMALL: dict[str, dict] = {"element": {"memory": "exact"}, "e3b": {"feature_dim": 16}, "rnd": {"feature_dim": 16}}
+SMALL: dict[str, dict] = {  # networks small enough for a test
+    "element": {"memory": "exact"},
+    "e3b": {"feature_dim": 16},
+    "rnd": {"feature_dim": 16, "target_sizes": (16,), "predictor_sizes": (16,)},
+    "apt": {"pool_size": 64, "feature_dim": 16, "hidden_sizes": (16,)},
+}
 SPEC = RewardSpec(observation_dim=3, action_dim=2, state_dim=7, max_episode_steps=6, total_steps=100)
 
 
@@ -34,12 +39,12 @@ def test_every_name_makes_a_reward_that_keeps_the_interface(name: str) -> None:
         mask=jnp.arange(6) < 4,
         step=jnp.arange(6),
     )
-    state, notes = reward.observe(state, episode)
+    state, notes = jax.jit(reward.observe)(state, episode)
     assert {key: value.shape for key, value in notes.items()} == {
         key: (6, *shape) for key, shape in reward.note_shapes().items()
     }
     batch = Transitions(*episode[:6], notes)
-    state, metrics = reward.update(state, batch, jax.random.key(1))
+    state, metrics = jax.jit(reward.update)(state, batch, jax.random.key(1))
     assert set(metrics) == set(reward.metric_names)
     given = reward.reward(state, batch)
     assert given.shape == (6,)
