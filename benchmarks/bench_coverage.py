@@ -43,7 +43,7 @@ class Settings:
     together: int = 1  # runs at the same time
     out: Path = Path("runs/point-maze")
     page: bool = True  # write the table into docs/results/point-maze.md
-    options: tuple[str, ...] = ("--recent-scale", "--sac.target-entropy 0")  # more, for `element explore`
+    options: tuple[str, ...] = ("--sac.target-entropy 0",)  # more, for `element explore`
 
 
 def main(settings: Settings) -> list[dict[str, Any]]:
@@ -60,6 +60,11 @@ def main(settings: Settings) -> list[dict[str, Any]]:
     ]
     text = render(rows)
     print(text)
+    missing = sorted(set(settings.rewards) - {row["reward"] for row in rows})
+    if missing:
+        raise SystemExit(
+            f"Not finished: {', '.join(missing)}; see the logs in {settings.out}. The page is left as it is."
+        )
     if settings.page:
         replace_table(PAGE, "point-maze", text)
         draw(rows, PAGE.with_suffix(".png"))
@@ -72,6 +77,7 @@ def _start(settings: Settings, name: str) -> subprocess.Popen[bytes]:
     known = ["--resume", str(folder)] if (folder / "config.json").exists() else []
     fresh = ["--reward", name, "--seeds", str(settings.seeds), "--steps", str(settings.steps), "--out", str(folder)]
     fresh += ["--random-seeds", "0", "--no-figures"]
+    fresh += [] if name in ("element", "random") else ["--recent-scale"]
     fresh += [word for option in (*settings.options, *OWN_OPTIONS.get(name, ())) for word in option.split()]
     command = [sys.executable, "-m", "element_rl.cli", "explore", "PointMaze", *(known or fresh)]
     with (folder.parent / f"{name}.log").open("ab") as log:

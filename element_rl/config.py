@@ -48,9 +48,7 @@ class ExploreConfig:
     workers: int | None = None  # environment processes (one per agent); 0 steps them in this process
     random_seeds: int = 1  # seeds of a random policy run for comparison at the end; 0 for none
     reward_scale: float = 1.0  # multiplies the extrinsic reward
-    recent_scale: bool = (
-        False  # divide a reward other than element by its recent standard deviation: SAC minds its size
-    )
+    recent_scale: bool = False  # divide a reward (not element's) by its recent standard deviation: SAC minds its size
     env_options: tuple[str, ...] = ()  # NAME=VALUE pairs for the environment, e.g. terminate_when_unhealthy=false
     sac: SACConfig = field(default_factory=SACConfig)  # the learner
 
@@ -113,10 +111,14 @@ def _make_reward(env: str, config: ExploreConfig) -> Reward | None:
     options = _pairs("--reward-options", config.reward_options, "learning_rate=1e-3")
     if options and config.reward in ("element", "random", "extrinsic"):
         raise ValueError(f"--reward-options are for other rewards; {config.reward} has options of its own: see --help.")
+    if config.recent_scale and config.reward in ("element", "random"):
+        raise ValueError(
+            f"--recent-scale is for other rewards than {config.reward}: ELEMENT's terms are within [0, 1]."
+        )
     if config.reward == "random":
         return None
     if config.reward == "extrinsic":
-        return make_reward("extrinsic", scale=config.reward_scale)
+        options = {"scale": config.reward_scale}
     if config.reward != "element":
         made = make_reward(config.reward, **options)
         return RecentlyScaled(made) if config.recent_scale else made

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from benchmarks import bench_coverage, bench_rewards
 from element_rl.envs.point_maze import START
@@ -53,7 +52,6 @@ def test_table_of_costs() -> None:
 
 
 def test_costs_are_measured_on_real_steps() -> None:
-    pytest.importorskip("mujoco")
     settings = bench_rewards.Settings(rewards=("re3",), steps=1_100, updates=32, rounds=1, page=False)
     (row,) = bench_rewards.measure(settings, 1)
     assert (row["reward"], row["seeds"], len(row["per_update"])) == ("re3", 1, 1)

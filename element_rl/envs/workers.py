@@ -139,7 +139,7 @@ def _serve(pickled: bytes, agents: Sequence[int], block: Any, connection: Connec
     if hasattr(os, "nice"):
         os.nice(NICENESS)
     try:
-        population: Population = pickle.loads(pickled)
+        population: Population = pickle.loads(pickled)  # made by the main process a moment ago, from no file
         group = ActorGroup(population, agents, _views(block, population.array_layout()))
     except Exception as error:
         text = f"The worker process of {_agents_text(agents)} could not start: {type(error).__name__}: {error}"

@@ -93,3 +93,5 @@ def test_mistakes_get_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["explore", "PointMaze", "--reward", "rnd", "--reward-options", "colour"]) == 2
     assert "--reward-options takes NAME=VALUE pairs" in capsys.readouterr().err
     assert main(["explore", "PointMaze", "--reward-options", "a=1"]) == 2
+    assert main(["explore", "PointMaze", "--recent-scale"]) == 2
+    assert "--recent-scale is for other rewards than element" in capsys.readouterr().err
