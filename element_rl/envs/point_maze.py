@@ -1,10 +1,10 @@
 """A continuous maze with a room that is hard to reach: the smallest world in which exploring differs from wandering.
 
-A point moves in a square of 10 × 10. Its action is a displacement of at most 0.2 along each axis; walls stop it, axis by
-axis, so it slides along them. Every episode of 500 steps begins in the lower left of nine rooms. The doors lead from one
-to the next like a snake, eight of them, each at the far end of its room: the last room, in the upper right, is 26 away. A
-policy that knew the way would be there in 130 steps; a random walk gets some 3 away from where it began and never sees
-the last room. The task reward, which explorers are not told, is 1 there.
+A point moves in a square of 10 × 10. Its action is a displacement of at most 0.2 along each axis; a wall stops it where it
+meets it, axis by axis, so it slides along. Every episode of 500 steps begins in the lower left of nine rooms. The doors
+lead from one to the next like a snake, eight of them, each at the far end of its room: the last room, in the upper right,
+is 26 away. A policy that knew the way would be there in 130 steps; a random walk gets some 3 away from where it began and
+never sees the last room. The task reward, which explorers are not told, is 1 there.
 
 `step` is a pure function of arrays. With `xp=jax.numpy` it can be compiled and mapped over thousands of points; the
 Gymnasium environment steps one point in NumPy, because worker processes load no JAX.
@@ -18,6 +18,7 @@ import numpy as np
 SIZE = 10.0
 STRIDE = 0.2  # largest displacement along an axis; less than a cell, so that no wall is jumped over
 EPISODE_STEPS = 500
+SKIN = 0.01  # a point stops this far from a wall, so that rounding never puts it inside
 START = (0.75, 0.75)
 START_SPREAD = 0.2  # the start is drawn within this distance of START, along each axis
 
@@ -57,14 +58,14 @@ CELL = SIZE / len(WALL)
 
 
 def step(position: Any, action: Any, xp: Any = np) -> Any:
-    """Positions [..., 2] after displacements STRIDE · action [..., 2] along x, then along y, where no wall is in the way."""
+    """Positions [..., 2] after displacements STRIDE · action [..., 2] along x, then along y, as far as no wall is in the way."""
     wall = xp.asarray(WALL)
     x, y = position[..., 0], position[..., 1]
     move = STRIDE * xp.clip(action, -1.0, 1.0)
     wanted_x = x + move[..., 0]
-    x = xp.where(wall[_cell(wanted_x, xp), _cell(y, xp)], x, wanted_x)
+    x = xp.where(wall[_cell(wanted_x, xp), _cell(y, xp)], _within_cell(x, wanted_x, xp), wanted_x)
     wanted_y = y + move[..., 1]
-    y = xp.where(wall[_cell(x, xp), _cell(wanted_y, xp)], y, wanted_y)
+    y = xp.where(wall[_cell(x, xp), _cell(wanted_y, xp)], _within_cell(y, wanted_y, xp), wanted_y)
     return xp.stack([x, y], axis=-1)
 
 
@@ -72,6 +73,12 @@ def task_reward(position: Any, xp: Any = np) -> Any:
     """1 in the last room, 0 elsewhere."""
     inside = xp.asarray(LAST_ROOM)[_cell(position[..., 0], xp), _cell(position[..., 1], xp)]
     return xp.where(inside, 1.0, 0.0)
+
+
+def _within_cell(coordinate: Any, wanted: Any, xp: Any) -> Any:
+    """The point of the present cell that is nearest to the wanted one."""
+    low = CELL * _cell(coordinate, xp)
+    return xp.clip(wanted, low + SKIN, low + CELL - SKIN)
 
 
 def _cell(coordinate: Any, xp: Any) -> Any:

@@ -1,0 +1,1 @@
+"""The experiments of the paper: grids of runs, their statistics, and a page that shows what came out."""
