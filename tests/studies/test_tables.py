@@ -1,0 +1,155 @@
+"""Tables: what is in them, and that nothing in a cell can break a file."""
+
+import csv
+import io
+
+import numpy as np
+import pytest
+
+from element_rl.studies.results import Results, Table
+from element_rl.studies.tables import (
+    aggregate_table,
+    cell_text,
+    csv_text,
+    file_stem,
+    improvement_table,
+    markdown,
+    score_table,
+    sentences,
+    write_tables,
+)
+
+SCORES = {
+    "Ant-v5": {
+        "element": np.array([2100.0, 2000.0, 2200.0, 2150.0, 2300.0]),
+        "rnd": np.array([1200.0, 1100.0, 1300.0, 1250.0, 1150.0]),
+        "random": np.array([1000.0, 1000.0]),
+    },
+    "Hopper-v5": {
+        "element": np.array([100.0, 110.0, 120.0, 130.0]),
+        "rnd": np.array([105.0, 115.0, 118.0, 128.0]),
+        "random": np.array([50.0]),
+    },
+}
+
+
+def test_markdown() -> None:
+    table = Table("t", "T", ("a|b", "cells", "note"), (("x\ny", 1234567.8, "p|q"), ("z", None, None), ("w", 3, "")))
+    assert markdown(table) == (
+        "| a\\|b | cells | note |\n| --- | ---: | --- |\n| x y | 1,234,568 | p\\|q |\n| z | – | – |\n| w | 3 |  |\n"
+    )
+
+
+def test_csv_keeps_all_digits() -> None:
+    third = 1 / 3
+    table = Table("t", "T", ("a", "b"), (('say "hi", twice\n', third), ("NaN", float("nan")), (None, 7)))
+    rows = list(csv.reader(io.StringIO(csv_text(table))))
+    assert rows == [["a", "b"], ['say "hi", twice\n', str(third)], ["NaN", ""], ["", "7"]]
+    assert float(rows[1][1]) == third
+
+
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        (2140.4, "2,140"),
+        (-2140.4, "-2,140"),
+        (999.96, "1,000"),
+        (214.04, "214.0"),
+        (3.42171, "3.422"),
+        (0.5, "0.500"),
+        (0.0, "0.000"),
+        (0.000123, "1.23e-04"),
+        (2.5e8, "2.50e+08"),
+        (10_000, "10,000"),
+        (None, "–"),
+        (float("inf"), "–"),
+        ("rnd", "rnd"),
+    ],
+)
+def test_numbers_read_well(cell: str | float | int | None, text: str) -> None:
+    assert cell_text(cell) == text
+
+
+def test_scores() -> None:
+    table = score_table("cells", "Cells", "cells", SCORES, ["element", "random", "re3"])
+    rows = {(row[0], row[1]): row for row in table.rows}
+    assert list(rows)[:3] == [("Ant-v5", "element"), ("Ant-v5", "random"), ("Ant-v5", "re3")]
+    _, _, seeds, average, middle, low, high = rows["Ant-v5", "element"]
+    assert seeds == 5
+    assert average == "2,150 ± 111.8"
+    assert middle == pytest.approx(0.3 * 2100 + 0.4 * 2150 + 0.3 * 2200)
+    assert isinstance(low, float)
+    assert isinstance(high, float)
+    assert 2000 <= low < middle < high <= 2300
+    assert rows["Ant-v5", "re3"][2:] == (0, None, None, None, None)  # not measured
+    assert rows["Hopper-v5", "random"][2:] == (1, "50.00 ± –", 50.0, None, None)  # one run has no interval
+
+
+def test_the_same_seed_makes_the_same_table() -> None:
+    assert score_table("n", "t", "u", SCORES, seed=1) == score_table("n", "t", "u", SCORES, seed=1)
+    assert score_table("n", "t", "u", SCORES, seed=1) != score_table("n", "t", "u", SCORES, seed=2)
+
+
+def test_scores_that_are_not_finite_are_left_out() -> None:
+    (row,) = score_table("n", "t", "u", {"e": {"m": np.array([1.0, np.nan, 3.0])}}).rows
+    assert row[2:5] == (2, "2.000 ± 1.414", 2.0)
+
+
+def test_improvement_per_environment_and_over_all() -> None:
+    table = improvement_table("p", "P", SCORES, ["element", "rnd", "re3"])
+    rows = {(row[0], row[2]): row[3:] for row in table.rows}
+    assert rows["Ant-v5", "rnd"] == (1.0, 1.0, 1.0)
+    assert rows["Hopper-v5", "rnd"][0] == pytest.approx(
+        8 / 16
+    )  # 130 wins over 4, 120 over 3, 110 over 1, 100 over none
+    assert rows["all", "rnd"][0] == pytest.approx((1 + 8 / 16) / 2)
+    assert rows["all", "re3"] == (None, None, None)
+    assert "all" not in {row[0] for row in improvement_table("p", "P", {"Ant-v5": SCORES["Ant-v5"]}).rows}
+
+
+def test_aggregate_over_environments() -> None:
+    table = aggregate_table("a", "A", SCORES, "random", ["element", "rnd", "re3"])
+    element, rnd, re3 = table.rows
+    divided = np.sort([2.1, 2.0, 2.2, 2.15, 2.3, 2.0, 2.2, 2.4, 2.6])
+    weights = np.array([0, 0, 0.75, 1, 1, 1, 0.75, 0, 0]) / 4.5
+    assert element[:3] == ("element", 2, 9)
+    assert element[4] == pytest.approx(divided @ weights)
+    assert isinstance(rnd[5], float)
+    assert re3 == ("re3", 0, 0, None, None, None, None)
+    with pytest.raises(ValueError, match=r"divided by those of random in Ant-v5, whose mean is 0"):
+        aggregate_table("a", "A", {"Ant-v5": {"element": np.ones(2), "random": np.zeros(2)}}, "random")
+
+
+def test_sentences_say_who_is_ahead() -> None:
+    ahead, even = sentences(SCORES, "covers more than", "covers less than", ["element", "rnd"])
+    assert ahead.startswith("On Ant-v5 element covers more than rnd: IQM 2,150 (2,0")
+    assert " against 1,200 (1,1" in ahead
+    assert ahead.endswith(", P(better) 1.00 (1.00 to 1.00).")
+    assert even.startswith("On Hopper-v5 there is no clear difference between element and rnd: IQM 115.0 (")
+    (behind,) = sentences({"Ant-v5": SCORES["Ant-v5"]}, "beats", "loses to", ["rnd", "element"], ours="rnd")
+    assert behind.startswith("On Ant-v5 rnd loses to element: IQM 1,200 (")
+
+
+def test_sentences_of_few_runs_claim_nothing() -> None:
+    """Three runs against three are separated by chance in a tenth of all cases."""
+    few = {"Ant-v5": {"element": np.array([5.0, 6.0, 7.0]), "rnd": np.array([1.0, 2.0, 3.0]), "re3": np.ones(0)}}
+    (said,) = sentences(few)
+    assert said.startswith("On Ant-v5 3 and 3 runs are too few to tell element from rnd: IQM 6.000 (")
+    (single,) = sentences({"e": {"element": np.array([2.0]), "rnd": np.array([1.0])}})
+    assert single == "On e 1 and 1 runs are too few to tell element from rnd: IQM 2.000 against 1.000, P(better) 1.00."
+
+
+def test_files(tmp_path) -> None:
+    tables = (
+        Table("cells", "Cells", ("method", "cells"), (("element", 3.5),), note="How\nto read"),
+        Table("../Ant v5", "Empty", ("a", "b"), ()),
+    )
+    results = Results("s", "S", "?", "smoke", "c", (), tables=tables)
+    written = write_tables(results, tmp_path / "tables")
+    names = [path.relative_to(tmp_path).as_posix() for path in written]
+    assert names == ["tables/cells.md", "tables/cells.csv", "tables/Ant_v5.md", "tables/Ant_v5.csv"]
+    assert written[0].read_text() == (
+        "# Cells\n\n| method | cells |\n| --- | ---: |\n| element | 3.500 |\n\nHow to read\n"
+    )
+    assert written[3].read_text() == "a,b\n"
+    assert file_stem("...") == "unnamed"
