@@ -46,12 +46,12 @@ def plot_run(runs: Sequence[Run], out: Path | None = None, say: Callable[[str], 
         except FileError as reason:
             say(f"Skipped {name}: {reason}")
             continue
-        written += [_save(figure, (out or folders[0].figures_path) / f"{name}.{kind}") for kind in ("png", "svg")]
+        written += [save_figure(figure, (out or folders[0].figures_path) / f"{name}.{kind}") for kind in ("png", "svg")]
     return written
 
 
 @matplotlib.rc_context(STYLE)
-def _save(figure: Figure, path: Path) -> Path:
+def save_figure(figure: Figure, path: Path) -> Path:
     kind = path.suffix.removeprefix(".")
     metadata = {"Date": None} if kind == "svg" else None
     write_atomically(path, lambda temporary: figure.savefig(temporary, format=kind, metadata=metadata))
