@@ -1,0 +1,108 @@
+"""The experiment on additivity: episodes out of a run, and what fitting a reward to them came to, for `Results`.
+
+What is fitted and how it is judged stands in `additive_reward.py` (section "Can ELEMENT maximize episodic state entropy?").
+"""
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from element_rl.runs import RunError, RunFolder
+from element_rl.studies.additive_reward import (
+    BY_LENGTH,
+    BY_STEP,
+    MEAN,
+    SUM,
+    AdditivityConfig,
+    Fit,
+    fit_additive_reward,
+)
+from element_rl.studies.results import Curves, PointGroup, Scatter, Series, Table
+
+__all__ = ["AdditivityConfig", "Fit", "additivity_parts", "episodes_of", "fit_additive_reward"]
+
+
+def episodes_of(run: RunFolder, agent: int = 0) -> tuple[Float[np.ndarray, "E T D"], Int[np.ndarray, " E"]]:
+    """States s_1 … s_T of every complete episode in the replay of a run's newest checkpoint, padded with 0, and their lengths."""
+    arrays = run.load_resume()[0]
+    stored = arrays["learner/replay/state"]
+    if not 0 <= agent < len(stored):
+        raise RunError(f"The run {run.path} has agents 0 to {len(stored) - 1}, and no agent {agent}.")
+    lengths = arrays[f"ledger/lengths_{agent}"]
+    if not len(lengths):
+        raise RunError(f"The replay of the run {run.path} holds no complete episode: train it for longer.")
+    # An episode has one record more than transitions. The newest complete one ends where the running one begins, and the
+    # checkpoint holds the whole ring once it has come round.
+    starts = arrays["ledger/running_start"][agent] - np.cumsum((lengths + 1)[::-1])[::-1]
+    step = np.arange(lengths.max())
+    slots = (starts[:, None] + 1 + step[None, :]) % stored.shape[1]
+    present = step[None, :] < lengths[:, None]
+    return np.where(present[:, :, None], stored[agent, slots], np.float32(0)), lengths
+
+
+def additivity_parts(fit: Fit, name: str = "additivity") -> tuple[Curves, Scatter, Table, tuple[str, ...]]:
+    """The learning curve, predicted against true entropies, R² of all predictions, and findings, for `Results`."""
+    return _curves(fit, name), _scatter(fit, name), _table(fit, name), _findings(fit)
+
+
+def _curves(fit: Fit, name: str) -> Curves:
+    epochs = tuple(float(epoch) for epoch in range(1, len(fit.training_error) + 1))
+    by_length = fit.held_out.error(BY_LENGTH)
+    series = (
+        Series("training", epochs, tuple(fit.training_error.tolist())),
+        Series("held out", epochs, tuple(fit.held_out_error.tolist())),
+        Series("length alone, held out", epochs, (by_length,) * len(epochs)),
+    )
+    note = f"Root mean square error of the episode's entropy. Length alone: {BY_LENGTH}. Training: while the epoch went on."
+    return Curves(f"{name}_error", "Learning r_θ", "epochs", "error (bits)", series, note)
+
+
+def _scatter(fit: Fit, name: str) -> Scatter:
+    groups = tuple(
+        PointGroup(label, tuple(part.entropy.round(4).tolist()), tuple(part.predicted[SUM].round(4).tolist()))
+        for label, part in (("training", fit.training), ("held out", fit.held_out))
+    )
+    r_squared = fit.held_out.r_squared()
+    note = f"One point per episode. R² of the held-out ones: {_text(r_squared)}."
+    title = "Entropy of an episode, predicted as a sum"
+    return Scatter(f"{name}_scatter", title, "entropy (bits)", "Σ r_θ(s_t) (bits)", groups, True, note)
+
+
+def _table(fit: Fit, name: str) -> Table:
+    rows = tuple(
+        (
+            by,
+            fit.held_out.r_squared(by),
+            fit.held_out.r_squared(by, fit.full_length),
+            fit.training.r_squared(by),
+            fit.held_out.error(by),
+        )
+        for by in (SUM, BY_STEP, BY_LENGTH, MEAN)
+    )
+    columns = ("prediction", "R² held out", "R² held out, full length", "R² training", "error held out (bits)")
+    full = int(np.sum(fit.held_out.length == fit.full_length))
+    note = (
+        f"{len(fit.training.entropy):,} training and {len(fit.held_out.entropy):,} held-out episodes; {full:,} of the held-out "
+        f"ones have the full {fit.full_length:,} steps. All but the first row look at no state; the last two are no sums."
+    )
+    return Table(name, "Predicting the entropy of an episode", columns, rows, note)
+
+
+def _findings(fit: Fit) -> tuple[str, ...]:
+    held_out, full = fit.held_out, fit.held_out.length == fit.full_length
+    first = (
+        f"A reward learned per state predicts the entropy of {len(held_out.entropy):,} held-out episodes by its sum with R² "
+        f"{_text(held_out.r_squared())} (error {held_out.error():.2f} bits); their length alone gives "
+        f"{_text(held_out.r_squared(BY_LENGTH))}, a constant reward per step {_text(held_out.r_squared(BY_STEP))}."
+    )
+    within = held_out.r_squared(SUM, fit.full_length)
+    if within is None:
+        return (first, f"Too few held-out episodes have the full {fit.full_length:,} steps to say more of those alone.")
+    return (
+        first,
+        f"Among the {int(np.sum(full)):,} held-out episodes of the full {fit.full_length:,} steps, where length tells nothing, "
+        f"R² is {_text(within)}.",
+    )
+
+
+def _text(r_squared: float | None) -> str:
+    return "–" if r_squared is None else f"{r_squared:.3f}"
