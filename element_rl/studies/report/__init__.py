@@ -1,0 +1,68 @@
+"""The page of a study: one HTML file that opens from disk and needs nothing else.
+
+    __init__.py     fills page/page.html
+    sections.py     what is text and tables, as HTML that is there without any script
+    html_tables.py  tables that can be sorted
+    drawings.py     what the scripts draw: curves, maps, paths and points, as small as they can be said
+    page/           the template, its style and its scripts
+
+Everything comes from results.json. The page may load nothing from anywhere and run no script but its own: its content
+security policy says so to the browser. Text from the results is escaped in `sections.py`, and in JSON here.
+"""
+
+import base64
+import hashlib
+import json
+from importlib import resources
+from pathlib import Path
+from string import Template
+
+from element_rl.files import to_json, write_text
+from element_rl.plots.style import COLOURS
+from element_rl.studies.report.drawings import colour_indices, drawings
+from element_rl.studies.report.sections import body, text
+from element_rl.studies.results import Results, read_results
+
+SCRIPTS = ("drawing.js", "curves.js", "maps.js", "planes.js", "tables.js", "start.js")  # later ones use earlier ones
+
+
+def write_report(folder: Path, out: Path | None = None) -> Path:
+    """Writes the page of the study in `folder` (default: report.html there) and returns where it is."""
+    path = folder / "report.html" if out is None else out
+    write_text(path, page(read_results(folder)))
+    return path
+
+
+def page(results: Results) -> str:
+    """The whole page."""
+    colours = colour_indices(results)
+    script = f'"use strict";\n(() => {{\n{"".join(_template(name) for name in SCRIPTS)}}})();'
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return Template(_template("page.html")).substitute(
+        title=text(results.title),
+        colours=_colour_rules(max(colours.values())),
+        style=_template("page.css"),
+        body=body(results, colours),
+        data=embedded_json(drawings(results, colours)),
+        script=script,
+        script_digest=digest,
+    )
+
+
+def embedded_json(value: object) -> str:
+    """JSON that can stand in a script element: with no `<` in it, nothing can end the element early."""
+    encoded = json.dumps(to_json(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return encoded.replace("<", "\\u003c")
+
+
+def _colour_rules(highest: int) -> str:
+    """The series colours as CSS variables, and a class for every index in use."""
+    variables = " ".join(f"--series-{index}: {colour};" for index, colour in enumerate(COLOURS))
+    classes = "\n".join(
+        f".series-{index} {{ background: var(--series-{index % len(COLOURS)}); }}" for index in range(highest + 1)
+    )
+    return f":root {{ {variables} }}\n{classes}"
+
+
+def _template(name: str) -> str:
+    return (resources.files(__name__) / "page" / name).read_text(encoding="utf-8")
