@@ -1,10 +1,7 @@
 """The command `element`. Settings are typed; a mistake in them is answered by one sentence and exit code 2."""
 
-import contextlib
-import dataclasses
-import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,15 +9,17 @@ from typing import Annotated, Any
 import tyro
 
 from element_rl import __version__
+from element_rl.stopping import INTERRUPTED, stop_signals
 
 USER_ERROR = 2  # exit code when the user has to change something
 EPISODES_DRAWN = 2  # per checkpoint and seed, in the figure of trajectories at the end of a run
-INTERRUPTED = 130  # exit code of a run that was told to stop and can be resumed
 
 COMMANDS = {
     "explore": "train agents that explore, without any task reward",
     "evaluate": "act with the policies of a run's checkpoints and measure what they do",
     "plot": "draw the figures of one or more runs",
+    "study": "run an experiment of the paper, from nothing to a report",
+    "report": "write the page of a study again",
 }
 
 
@@ -37,7 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         return _complain(f"There is no command {name!r}; choose one of {', '.join(COMMANDS)}.")
     try:
-        return {"explore": _explore, "evaluate": _evaluate, "plot": _plot}[name](rest)
+        return {"explore": _explore, "evaluate": _evaluate, "plot": _plot, "study": _study, "report": _report}[name](
+            rest
+        )
     except (ValueError, OSError) as error:
         return _complain(str(error))
     except KeyboardInterrupt:
@@ -45,10 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _explore(arguments: list[str]) -> int:
-    from element_rl.config import ExploreConfig, resolved
-    from element_rl.explore import Interrupted, explore, metric_columns
+    from element_rl.config import ExploreConfig, config_from_json, resolved
+    from element_rl.explore import Interrupted, explore
+    from element_rl.launch import create_run, reopen_run
     from element_rl.progress import summary_table, watching
-    from element_rl.provenance import config_difference
     from element_rl.runs import RunFolder
 
     @dataclass(frozen=True)
@@ -64,30 +65,19 @@ def _explore(arguments: list[str]) -> int:
     default: Explore | None = None
     if folder is not None:
         stored = RunFolder.open(folder).config
-        default = Explore(_config_from_json(ExploreConfig, stored["settings"]), resume=folder)
+        default = Explore(config_from_json(stored["settings"]), resume=folder)
     if default is None:
         args = tyro.cli(Explore, args=arguments, prog="element explore")
     else:
         args = tyro.cli(Explore, args=arguments, prog="element explore", default=default)
-    config, spec, reward = resolved(args.config)
+    config = resolved(args.config)[0]
     if args.resume is not None:
-        run = RunFolder.open(args.resume, metric_columns(reward))
-        difference = config_difference(run.config["settings"], dataclasses.asdict(config))
-        if difference:
-            raise ValueError(difference)
+        run = reopen_run(config, args.resume)
     else:
         label = Path(config.reward.partition(":")[0]).stem  # of a reward in a file, the file's name
-        out = args.out or Path("runs") / f"{config.env}-{label}-{config.seed}"
-        settings = {
-            "env": config.env,
-            "reward": config.reward,
-            "coverage_bounds": spec.coverage_bounds,
-            "coverage_axes": spec.coverage_axes,
-            "settings": dataclasses.asdict(config),
-        }
-        run = RunFolder.create(out, settings, metric_columns(reward))
+        run = create_run(config, args.out or Path("runs") / f"{config.env}-{label}-{config.seed}")
     try:
-        with _stop_signals() as stop, watching(config) as watch:
+        with stop_signals() as stop, watching(config) as watch:
             summary = explore(config, run, watch, stop, resume=args.resume is not None)
     except Interrupted as interrupted:
         print(f"Stopped at step {interrupted.step:,}. Continue with: element explore {config.env} --resume {run.path}")
@@ -152,6 +142,27 @@ def _plot(arguments: list[str]) -> int:
     return 0
 
 
+def _study(arguments: list[str]) -> int:
+    from element_rl.studies.command import main as study
+
+    return study(arguments)
+
+
+def _report(arguments: list[str]) -> int:
+    from element_rl.studies.command import report
+
+    @dataclass(frozen=True)
+    class Report:
+        """Write the page of a study (one HTML file that needs no network) again, from its results."""
+
+        study: tyro.conf.Positional[Path]  # the folder of a study, such as runs/studies-small/coverage
+        out: Path | None = None  # the file (STUDY/report.html)
+
+    args = tyro.cli(Report, args=arguments, prog="element report")
+    print(f"Report: {report(args.study, args.out)}")
+    return 0
+
+
 def _resumed_folder(arguments: list[str]) -> Path | None:
     """The folder after --resume: its settings are the defaults of everything else on the command line."""
     for index, argument in enumerate(arguments):
@@ -160,35 +171,6 @@ def _resumed_folder(arguments: list[str]) -> Path | None:
         if argument.startswith("--resume="):
             return Path(argument.removeprefix("--resume="))
     return None
-
-
-def _config_from_json(kind: type, values: dict[str, Any]) -> Any:
-    """A dataclass from what `dataclasses.asdict` and JSON made of it."""
-    from element_rl.agents.sac import SACConfig
-
-    def with_tuples(fields: dict[str, Any]) -> dict[str, Any]:
-        return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-
-    return kind(**(with_tuples(values) | {"sac": SACConfig(**with_tuples(values["sac"]))}))
-
-
-@contextlib.contextmanager
-def _stop_signals() -> Iterator[Any]:
-    """Within this, Ctrl-C and SIGTERM ask for a stop at the next chunk; a second one ends the process at once."""
-    asked: list[int] = []
-
-    def ask(number: int, frame: Any) -> None:
-        if asked:
-            raise KeyboardInterrupt
-        asked.append(number)
-        print("\nStopping: the checkpoint is written first; once more to end at once.", file=sys.stderr)
-
-    previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(asked)
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def _overview() -> str:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -81,6 +82,15 @@ def resolved(config: ExploreConfig) -> tuple[ExploreConfig, EnvSpec, Reward | No
         estimator=_element_options(spec.name, config)["estimator"],
     )
     return config, spec, _make_reward(spec.name, config)
+
+
+def config_from_json(values: Mapping[str, Any]) -> ExploreConfig:
+    """The configuration that `dataclasses.asdict` and JSON made this of."""
+
+    def with_tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+
+    return ExploreConfig(**(with_tuples(values) | {"sac": SACConfig(**with_tuples(values["sac"]))}))
 
 
 def parsed_options(config: ExploreConfig) -> dict[str, Any]:

@@ -58,10 +58,14 @@ def explore(
     watch: Watcher = lambda progress: None,
     stop: Callable[[], bool] = lambda: False,
     resume: bool = False,
+    wait_seconds: float = 0.0,
 ) -> dict[str, Any]:
-    """Train, leaving metrics, checkpoints and a summary in the run folder; the summary."""
+    """Train, leaving metrics, checkpoints and a summary in the run folder; the summary.
+
+    `wait_seconds`: how long to wait for another process that is still training in the folder.
+    """
     config, spec, reward = resolved(config)
-    with run.exclusively(), Explorer(config, spec, reward, run) as explorer:
+    with run.exclusively(wait_seconds), Explorer(config, spec, reward, run) as explorer:
         if resume and run.latest_checkpoint() is not None:
             explorer.restore()
         elif resume:

@@ -29,7 +29,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -131,16 +131,17 @@ class RunFolder:
         return cls(path, config, metric_columns)
 
     @contextlib.contextmanager
-    def exclusively(self) -> Iterator[None]:
-        """Within this no other process may train in the folder; a process that dies lets go of it."""
+    def exclusively(self, wait_seconds: float = 0.0) -> Iterator[None]:
+        """Within this no other process may train in the folder; a process that dies lets go of it.
+
+        Another one that is there already is given `wait_seconds` to finish: it may be writing its last checkpoint.
+        """
         with (self.path / "config.json").open("rb") as held:
-            if fcntl is not None:
-                try:
-                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise RunError(
-                        f"Another process is training in {self.path}: wait for it, or choose another --out."
-                    ) from None
+            deadline = time.monotonic() + wait_seconds
+            while not _locked(held):
+                if time.monotonic() >= deadline:
+                    raise RunError(f"Another process is training in {self.path}: wait for it, or choose another --out.")
+                time.sleep(0.2)
             yield
 
     def append_metrics(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -354,6 +355,16 @@ def _field(value: Any) -> str:
     if np.isnan(number):
         return ""
     return str(int(number)) if isinstance(number, np.bool_) else str(number)
+
+
+def _locked(file: BinaryIO) -> bool:
+    """Whether the file is this process's own now; always, where files cannot be locked."""
+    if fcntl is not None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
 
 
 def _listed(names: Sequence[object], most: int = 5) -> str:

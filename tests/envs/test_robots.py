@@ -66,7 +66,7 @@ def test_ant_observes_contact_forces_when_asked_to() -> None:
 
 def test_cells_of_the_map() -> None:
     ant = describe("Ant")
-    positions = np.array([[-25.0, -25.0], [-24.6, -24.4], [0.0, 0.0], [24.99, -25.0], [1e30, -1e30], [25.0, 25.0]])
+    positions = np.array([[-50.0, -50.0], [-49.2, -48.8], [0.0, 0.0], [49.98, -50.0], [1e30, -1e30], [50.0, 50.0]])
     np.testing.assert_array_equal(coverage_cell(ant, positions), [0, 1, 5050, 9900, 9900, 9999])
     assert coverage_cell(ant, positions.reshape(2, 3, 2).astype(np.float32)).shape == (2, 3)
     hopper = describe("Hopper")

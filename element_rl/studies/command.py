@@ -1,0 +1,190 @@
+"""`element study`: from a name and a scale to a finished report."""
+
+import contextlib
+import dataclasses
+import importlib
+import re
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from element_rl.files import FileError
+from element_rl.stopping import INTERRUPTED, stop_signals
+from element_rl.studies.grid import Cell, Scale, Study, record
+from element_rl.studies.results import Results
+from element_rl.studies.runner import Executor, GridProgress, Processes, Watcher, conclude, run_cells
+from element_rl.studies.tables import markdown
+
+SOME_FAILED = 1  # exit code when a cell failed and the others are done
+MODULES = {
+    "coverage": "coverage",
+    "episodic-entropy": "episodic_entropy",
+    "beta": "beta",
+    "trajectories": "trajectories",
+    "additivity": "additivity",
+    "maze": "maze",
+}
+LINE_SECONDS = 30.0  # between two lines of progress where there is no terminal
+
+
+@dataclass(frozen=True)
+class StudyCommand:
+    """Run an experiment of the paper and write its report. The same command, given again, goes on where it stopped."""
+
+    name: tyro.conf.Positional[str]  # coverage, episodic-entropy, beta, trajectories, additivity or maze
+    scale: Literal["smoke", "small", "paper"] = "small"  # seconds on a laptop, an hour on a GPU, the paper's budget
+    out: Path | None = None  # folder of the runs, shared by all studies of a scale (runs/studies-SCALE)
+    envs: tuple[str, ...] = ()  # only these environments
+    methods: tuple[str, ...] = ()  # only these methods, named as in the tables
+    seeds: int | None = None  # instead of the scale's
+    steps: int | None = None  # per seed, instead of the scale's
+    together: int = 1  # cells that run at the same time on this machine
+    slice: str | None = None  # I/N: only every N-th cell, from the I-th (1 to N), for job schedulers; no report
+    ray: str | None = None  # address of a Ray cluster that runs the cells ("auto": the one this machine belongs to)
+    cell_cpus: float | None = None  # processors of a cell on the cluster (one per seed, and one)
+    cell_gpus: float | None = None  # GPUs of a cell on the cluster (1 where it has any); 0.25 puts four on one
+
+
+def main(arguments: list[str]) -> int:
+    command = tyro.cli(StudyCommand, args=arguments, prog="element study")
+    study = load_study(command.name)
+    scale = chosen_scale(study, command)
+    cells = chosen_cells(study, scale, command.methods)
+    out = command.out or Path("runs") / f"studies-{command.scale}"
+    mine = sliced(cells, command.slice)
+    with stop_signals("Stopping: every running cell writes a checkpoint first; once more to end at once.") as stop:
+        executor = _executor(command)
+        with watching(f"{study.name}, {command.scale}: {len(mine)} cells", mine) as watch:
+            complete = run_cells(mine, out, executor, watch, stop)
+    written = "element study " + shlex.join(arguments)
+    if not complete:
+        print(f"Stopped. Continue with: {written}")
+        return INTERRUPTED
+    failed = [entry for entry in (record(out, cell) for cell in mine) if entry.state != "done"]
+    for entry in failed:
+        print(f"Failed: {entry.name}: {entry.reason or 'see its cell.log'}", file=sys.stderr)
+    if command.slice is not None:
+        print(f"{len(mine) - len(failed)} of {len(mine)} cells of slice {command.slice} are done.")
+        print("The report is made by the same command without --slice, which runs nothing that is done.")
+    else:
+        show(conclude(study, command.scale, scale, cells, out, written), out / study.name)
+    return SOME_FAILED if failed else 0
+
+
+def load_study(name: str) -> Study:
+    """A study by its name."""
+    if name not in MODULES:
+        raise ValueError(f"There is no study {name!r}; choose one of {', '.join(MODULES)}.")
+    study = importlib.import_module(f"element_rl.studies.{MODULES[name]}").STUDY
+    assert isinstance(study, Study)
+    return study
+
+
+def chosen_scale(study: Study, command: StudyCommand) -> Scale:
+    """The study's scale with what the user asked for instead."""
+    scale = study.scales[command.scale]
+    for name in ("seeds", "steps", "together"):
+        value = getattr(command, name)
+        if value is not None and value < 1:
+            raise ValueError(f"--{name} must be at least 1, got {value}.")
+    envs = command.envs or scale.envs
+    largest = max(scale.steps.values())
+    steps = {env: command.steps or scale.steps.get(env, largest) for env in envs}
+    return dataclasses.replace(scale, envs=envs, seeds=command.seeds or scale.seeds, steps=steps)
+
+
+def chosen_cells(study: Study, scale: Scale, methods: Sequence[str]) -> list[Cell]:
+    """The grid, or those of its methods that were named."""
+    cells = list(study.cells(scale))
+    known = list(dict.fromkeys(cell.method for cell in cells))
+    if unknown := [method for method in methods if method not in known]:
+        raise ValueError(f"The study {study.name} has no method {unknown[0]!r}; it has {', '.join(known)}.")
+    return [cell for cell in cells if not methods or cell.method in methods]
+
+
+def sliced(cells: Sequence[Cell], text: str | None) -> list[Cell]:
+    """Every N-th cell from the I-th, for "I/N"."""
+    if text is None:
+        return list(cells)
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise ValueError(f"--slice takes I/N with 1 ≤ I ≤ N, such as 2/4; got {text!r}.")
+    return list(cells[int(match[1]) - 1 :: int(match[2])])
+
+
+def show(results: Results, folder: Path) -> None:
+    """Findings and tables, and where everything is."""
+    for table in results.tables:
+        print(f"\n{table.title}\n\n{markdown(table)}")
+    for sentence in results.findings:
+        print(sentence)
+    print(f"\nReport: {folder / 'report.html'}")
+
+
+def _executor(command: StudyCommand) -> Executor:
+    if command.ray is None:
+        return Processes(command.together)
+    from element_rl.studies.cluster import RayTasks
+
+    return RayTasks(command.ray, command.cell_cpus, command.cell_gpus)
+
+
+@contextlib.contextmanager
+def watching(title: str, cells: Sequence[Cell]) -> Iterator[Watcher]:
+    """A bar over all steps of the grid on a terminal; elsewhere a line when something changed, or now and then."""
+    print(title, flush=True)
+    if not sys.stdout.isatty():
+        yield _line_printer()
+        return
+    columns = (
+        BarColumn(),
+        TextColumn("{task.percentage:.0f} %"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[text]}"),
+    )
+    with Progress(*columns, console=Console()) as bar:
+        task = bar.add_task("study", total=sum(cell.config.steps * cell.config.seeds for cell in cells), text="")
+        yield lambda now: bar.update(task, completed=now.steps_done, text=_status(now))
+
+
+def _line_printer() -> Watcher:
+    began, before = time.monotonic(), [0]  # steps done when this process began: an earlier one's speed tells nothing
+    last: list[object] = [None, 0.0]
+
+    def watch(now: GridProgress) -> None:
+        if last[0] is None:
+            before[0] = now.steps_done
+        counts = (now.done, now.failed, now.running)
+        if counts == last[0] and time.monotonic() - float(str(last[1])) < LINE_SECONDS:
+            return
+        last[:] = [counts, time.monotonic()]
+        rate = (now.steps_done - before[0]) / max(time.monotonic() - began, 1e-9)
+        left = f", {(now.steps - now.steps_done) / rate / 60:.0f} min left" if rate > 0 else ""
+        print(f"{now.steps_done / max(now.steps, 1):4.0%}  {_status(now)}{left}", flush=True)
+
+    return watch
+
+
+def _status(now: GridProgress) -> str:
+    failed = f", {now.failed} failed" if now.failed else ""
+    running = f"; running {', '.join(now.running)}" if now.running else ""
+    return f"{now.done} of {now.cells} cells done{failed}{running}"
+
+
+def report(folder: Path, out: Path | None) -> Path:
+    """The page of a study again, from its results."""
+    from element_rl.studies.report import write_report
+
+    if not folder.is_dir():
+        raise FileError(
+            f"There is no folder {folder}: name the folder of a study, such as runs/studies-small/coverage."
+        )
+    return write_report(folder, out)

@@ -1,0 +1,135 @@
+"""What the two comparisons of the paper share: the same methods, learners and environments, measured in two ways.
+
+The baselines are those of the paper with their official settings. One thing is added for all of them: the reward is divided by
+its recent standard deviation (`--recent-scale`). SAC weighs a reward against the entropy of its policy, so that an
+unscaled bonus that shrinks, as RND's does, would be compared by its size and not by what it rewards (docs/results/point-maze.md).
+ELEMENT's terms are within [0, 1] by themselves, as in the paper.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from element_rl.config import ExploreConfig
+from element_rl.plots.style import steps_text
+from element_rl.studies.grid import Cell, FinishedCell, Scale
+from element_rl.studies.results import Curves, Frame, Map, Series
+from element_rl.studies.statistics import curve_with_interval
+
+ROBOTS = ("Ant-v5", "Hopper-v5", "Walker2d-v5")
+BASELINES = ("rnd", "ngu", "re3", "rise")
+SMOKE = Scale(
+    ("PointMaze-v0",),
+    2,
+    {"PointMaze-v0": 1_200},
+    samples=1_000,
+    options={"sac": {"hidden_sizes": (32, 32), "batch_size": 32}},
+)
+SMALL = Scale(ROBOTS, 5, {"Ant-v5": 1_000_000, "Hopper-v5": 400_000, "Walker2d-v5": 400_000})
+PAPER = Scale((*ROBOTS, "Humanoid-v4"), 10, dict.fromkeys((*ROBOTS, "Humanoid-v4"), 5_000_000))
+SCALES = {"smoke": SMOKE, "small": SMALL, "paper": PAPER}
+BAND = "Line: interquartile mean over seeds. Band: 95 % bootstrap interval."
+
+
+def cell_of(env: str, method: str, scale: Scale, **settings: object) -> Cell:
+    """A cell with the settings that all studies have in common."""
+    steps = scale.steps[env]
+    config = ExploreConfig(env, steps=steps, seeds=scale.seeds, random_seeds=0, **settings)  # type: ignore[arg-type]
+    options = dict(scale.options)
+    sac = dataclasses.replace(config.sac, **options.pop("sac", {}))
+    return Cell(env, method, dataclasses.replace(config, sac=sac, **options))
+
+
+def baseline_cells(env: str, scale: Scale) -> list[Cell]:
+    """The paper's four, and a random policy to show where nobody learns."""
+    cells = [cell_of(env, name, scale, reward=name, recent_scale=True) for name in BASELINES]
+    return [*cells, cell_of(env, "random", scale, reward="random")]
+
+
+def by_environment(cells: Sequence[FinishedCell]) -> dict[str, list[FinishedCell]]:
+    """Cells of each environment, in their order."""
+    groups: dict[str, list[FinishedCell]] = {}
+    for entry in cells:
+        groups.setdefault(entry.cell.env, []).append(entry)
+    return groups
+
+
+def scores_of(cells: Sequence[FinishedCell], quantity: str) -> dict[str, dict[str, np.ndarray]]:
+    """environment → method → one score per seed, from the summaries."""
+    return {
+        env: {
+            entry.cell.method: np.array([np.nan if v is None else v for v in entry.summary[quantity]], np.float64)
+            for entry in entries
+        }
+        for env, entries in by_environment(cells).items()
+    }
+
+
+def curves_of(cells: Sequence[FinishedCell], column: str, y_label: str) -> tuple[Curves, ...]:
+    """One set of axes per environment, one line per method."""
+    return tuple(
+        Curves(
+            f"{column}_{env}",
+            env,
+            "environment steps per seed",
+            y_label,
+            tuple(_series(entry, column) for entry in entries),
+            BAND,
+        )
+        for env, entries in by_environment(cells).items()
+    )
+
+
+def maps_of(cells: Sequence[FinishedCell], most_frames: int = 10) -> tuple[Map, ...]:
+    """Where the agents of each cell have been, all seeds together, up to each checkpoint."""
+    return tuple(_map(entry, most_frames) for entry in cells if entry.run.config.get("coverage_bounds"))
+
+
+def length_notes(cells: Sequence[FinishedCell]) -> tuple[str, ...]:
+    """U and T_u as they were, and how long episodes are: both matter to every entropy."""
+    notes = []
+    for env, entries in by_environment(cells).items():
+        shrunk = [e.summary for e in entries if e.summary["reward"] == "element"]
+        if shrunk:
+            interval, window = shrunk[0]["update_interval"], shrunk[0]["update_steps"]
+            notes.append(
+                f"{env}: {shrunk[0]['steps']:,} steps per seed; the lifelong memory takes in {window:,} steps every "
+                f"{interval:,} (the paper: 50,000 every 500,000, shrunk in proportion)."
+            )
+    return tuple(notes)
+
+
+def mean_of(summary: Mapping[str, object], quantity: str) -> float | None:
+    """The mean over seeds of a quantity of a summary."""
+    values = [value for value in summary[quantity] if value is not None]  # type: ignore[attr-defined]
+    return float(np.mean(values)) if values else None
+
+
+def _series(entry: FinishedCell, column: str) -> Series:
+    steps, values = entry.curves(column)
+    known = np.isfinite(values).any(axis=0)
+    curve = curve_with_interval(values[:, known])
+    parts = [tuple(float(f"{v:.6g}") for v in part) for part in (curve.value, curve.low, curve.high)]
+    return Series(entry.cell.method, tuple(steps[known].tolist()), *parts)
+
+
+def _map(entry: FinishedCell, most_frames: int) -> Map:
+    config, run = entry.run.config, entry.run
+    steps = run.checkpoint_steps()
+    shown = [steps[i] for i in np.unique(np.linspace(0, len(steps) - 1, min(most_frames, len(steps))).astype(int))]
+    frames = tuple(Frame.of(f"{steps_text(step)} steps", run.load_visits(step).sum(axis=0)) for step in shown)
+    axes = config["coverage_axes"]
+    return Map(
+        name=f"visits_{entry.cell.env}_{entry.cell.method}",
+        title=f"{entry.cell.method}",
+        x_label=f"{axes[0]} (m)",
+        y_label=f"{axes[1]} (m)",
+        bounds=tuple(tuple(map(float, bound)) for bound in config["coverage_bounds"]),  # type: ignore[arg-type]
+        shape=(100, 100),
+        value_label="visits, all seeds",
+        frames=frames,
+        equal_scales=axes == ["x", "y"],
+        start=None if "PointMaze" in entry.cell.env else (0.0, 0.0) if axes == ["x", "y"] else None,
+        group=f"{entry.cell.env}: where the agents have been",
+    )

@@ -1,0 +1,137 @@
+"""What a study is: a grid of cells, each a population run, and what is made of them when they are done.
+
+    OUT/cells/Ant-v5-rnd-3f2a91c0/    a run folder per cell, shared by all studies in OUT that contain the cell
+    OUT/coverage/                     results of one study: results.json, tables, figures, report.html
+
+A cell's folder is named after its environment, its method and a digest of all its settings, so that two studies with a cell in
+common run it once, and a cell whose settings have changed is another cell.
+"""
+
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from element_rl.config import ExploreConfig
+from element_rl.files import read_json_object, to_json
+from element_rl.runs import RunFolder
+from element_rl.studies.results import CellRecord, Curves, Map, Paths, Scatter, Table
+
+FAILURE = "failure.json"  # in a cell's folder: why its last attempt ended
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large a study is."""
+
+    envs: tuple[str, ...]
+    seeds: int
+    steps: Mapping[str, int]  # per seed, by environment
+    samples: int = 30_000  # taken with each checkpoint's policy, where a study acts with them
+    options: Mapping[str, Any] = field(default_factory=dict)  # settings of every cell, beside its own
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One population run."""
+
+    env: str
+    method: str  # as tables and figures call it
+    config: ExploreConfig
+
+    @property
+    def name(self) -> str:
+        settings = json.dumps(to_json(dataclasses.asdict(self.config)), sort_keys=True)
+        method = re.sub(r"[^\w.-]+", "_", self.method).strip("_")
+        return f"{self.env}-{method}-{hashlib.sha256(settings.encode()).hexdigest()[:8]}"
+
+
+@dataclass(frozen=True)
+class FinishedCell:
+    """A cell that is done, and the run it left."""
+
+    cell: Cell
+    run: RunFolder
+    summary: Mapping[str, Any]
+
+    def curves(self, column: str) -> tuple[np.ndarray, np.ndarray]:
+        """Steps [T] and one line per seed [R, T] of a column of the metrics."""
+        metrics = self.run.read_metrics()
+        steps, when = np.unique(metrics["step"], return_inverse=True)
+        values = np.full((len(self.summary["seeds"]), len(steps)), np.nan)
+        values[np.searchsorted(self.summary["seeds"], metrics["seed"]), when] = metrics[column]
+        return steps, values
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the analysis of a study found; the runner adds where it comes from."""
+
+    sentences: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+    curves: tuple[Curves, ...] = ()
+    maps: tuple[Map, ...] = ()
+    paths: tuple[Paths, ...] = ()
+    scatters: tuple[Scatter, ...] = ()
+
+
+@dataclass(frozen=True)
+class Study:
+    """An experiment. `cells` makes its grid at a scale; `analyse` gets the cells that are done."""
+
+    name: str
+    title: str
+    question: str
+    scales: Mapping[str, Scale]
+    cells: Callable[[Scale], Sequence[Cell]]
+    analyse: Callable[[Sequence[FinishedCell], Scale], Findings]
+
+
+def cell_folder(out: Path, cell: Cell) -> Path:
+    return out / "cells" / cell.name
+
+
+def is_done(folder: Path) -> bool:
+    """A run writes its summary last."""
+    return (folder / "summary.json").is_file()
+
+
+def finished(out: Path, cell: Cell) -> FinishedCell | None:
+    """The cell, if it is done."""
+    folder = cell_folder(out, cell)
+    if not is_done(folder):
+        return None
+    run = RunFolder.open(folder)
+    return FinishedCell(cell, run, run.read_summary())
+
+
+def record(out: Path, cell: Cell) -> CellRecord:
+    """What became of a cell so far."""
+    folder = cell_folder(out, cell)
+    config = cell.config
+    reason, state, seconds = "", "missing", None
+    if is_done(folder):
+        state, seconds = "done", RunFolder.open(folder).read_summary().get("wall_seconds")
+    elif (folder / FAILURE).is_file():
+        state, reason = "failed", str(read_json_object(folder / FAILURE).get("reason", ""))
+    return CellRecord(cell.name, cell.env, cell.method, config.seeds, config.steps, state, seconds, reason)
+
+
+def steps_done(folder: Path, steps: int) -> int:
+    """How far a cell has come, from the last line of its metrics."""
+    if is_done(folder):
+        return steps
+    try:
+        with (folder / "metrics.csv").open("rb") as file:
+            file.seek(max(file.seek(0, 2) - 4096, 0))
+            lines = file.read().decode(errors="replace").splitlines()
+        return int(float(lines[-1].split(",")[0]))
+    except (OSError, ValueError, IndexError):
+        return 0

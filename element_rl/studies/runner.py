@@ -1,0 +1,194 @@
+"""Running a study: every cell that is not done, then what all of them say.
+
+Cells run one after the other, or several at a time (`together`), each in a process of its own; `cluster.py` hands them to
+Ray instead. A cell that is done is not run again, one that was stopped or killed goes on from its checkpoint, one that
+fails is noted with its reason while the others finish. So the same command, given again, always goes on where things are.
+"""
+
+import datetime
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from element_rl.provenance import commit, hardware, versions
+from element_rl.studies.attempt import FAILED, note_failure, prepare
+from element_rl.studies.figures import draw_results
+from element_rl.studies.grid import Cell, Scale, Study, cell_folder, finished, is_done, record, steps_done
+from element_rl.studies.report import write_report
+from element_rl.studies.results import Results, write_results
+from element_rl.studies.tables import write_tables
+
+POLL_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class GridProgress:
+    """How far the grid is; what a watcher is told now and then."""
+
+    done: int
+    failed: int
+    running: tuple[str, ...]
+    cells: int
+    steps_done: int  # summed over cells and seeds
+    steps: int
+
+
+Watcher = Callable[[GridProgress], None]
+
+
+class Executor(Protocol):
+    """What runs cells: processes here (`Processes`), or tasks of a cluster."""
+
+    def start(self, folder: Path, cell: Cell) -> None: ...
+
+    def running(self) -> list[Path]:
+        """The folders of cells still under way. Cells that have ended are done, or have left word of their failure."""
+        ...
+
+    def has_room(self) -> bool: ...
+
+    def stop(self) -> None:
+        """Let every running cell stop at a checkpoint, and wait for that."""
+        ...
+
+
+class Processes:
+    """Cells as processes of this machine, `together` at a time."""
+
+    def __init__(self, together: int = 1) -> None:
+        self.together = together
+        self.processes: dict[Path, subprocess.Popen[bytes]] = {}
+
+    def start(self, folder: Path, cell: Cell) -> None:
+        with (folder / "cell.log").open("ab") as log:
+            command = [sys.executable, "-m", "element_rl.studies.attempt", str(folder)]
+            # A session of its own: Ctrl-C reaches this process only, which tells the cells in its own time.
+            self.processes[folder] = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def running(self) -> list[Path]:
+        for folder, process in list(self.processes.items()):
+            code = process.poll()
+            if code is not None:
+                del self.processes[folder]
+                if process.stdin is not None:
+                    process.stdin.close()
+                if code not in (0, FAILED) and not is_done(folder):
+                    note_failure(folder, _how_it_ended(code, folder))
+        return list(self.processes)
+
+    def has_room(self) -> bool:
+        return len(self.running()) < self.together
+
+    def stop(self) -> None:
+        for process in self.processes.values():
+            process.send_signal(signal.SIGTERM)
+        for process in self.processes.values():
+            process.wait()
+        self.processes = {}
+
+
+def run_cells(
+    cells: Sequence[Cell], out: Path, executor: Executor, watch: Watcher, stop: Callable[[], bool] = lambda: False
+) -> bool:
+    """Run what is not done; whether it was all attempted, that is, not stopped."""
+    folders = {prepare(out, cell): cell for cell in cells}
+    waiting = [folder for folder in folders if not is_done(folder)]
+    try:
+        while waiting or executor.running():
+            if stop():
+                executor.stop()
+                return False
+            while waiting and executor.has_room():
+                folder = waiting.pop(0)
+                executor.start(folder, folders[folder])
+            watch(progress(cells, out, executor.running()))
+            time.sleep(POLL_SECONDS)
+    except BaseException:
+        executor.stop()
+        raise
+    watch(progress(cells, out, []))
+    return True
+
+
+def progress(cells: Sequence[Cell], out: Path, running: Sequence[Path]) -> GridProgress:
+    """How far the cells are, from what they have written."""
+    folders = {cell_folder(out, cell): cell for cell in cells}
+    steps = {folder: steps_done(folder, cell.config.steps) * cell.config.seeds for folder, cell in folders.items()}
+    return GridProgress(
+        done=sum(is_done(folder) for folder in folders),
+        failed=sum((folder / "failure.json").exists() for folder in folders if folder not in running),
+        running=tuple(folders[folder].name for folder in folders if folder in set(running)),
+        cells=len(folders),
+        steps_done=sum(steps.values()),
+        steps=sum(cell.config.steps * cell.config.seeds for cell in cells),
+    )
+
+
+def conclude(study: Study, scale_name: str, scale: Scale, cells: Sequence[Cell], out: Path, command: str) -> Results:
+    """Analyse the cells that are done; write results, tables, figures and the page into the study's folder."""
+    done = [entry for cell in cells if (entry := finished(out, cell)) is not None]
+    if not done:
+        raise ValueError(f"No cell of the study {study.name} in {out} is done: run them first.")
+    found = study.analyse(done, scale)
+    results = Results(
+        study=study.name,
+        title=study.title,
+        question=study.question,
+        scale=scale_name,
+        command=command,
+        cells=tuple(record(out, cell) for cell in cells),
+        findings=found.sentences,
+        notes=found.notes,
+        tables=found.tables,
+        curves=found.curves,
+        maps=found.maps,
+        paths=found.paths,
+        scatters=found.scatters,
+        settings={"scale": asdict(scale)} | {cell.name: asdict(cell.config) for cell in cells},
+        provenance=_provenance([dict(entry.summary) for entry in done]),
+    )
+    folder = out / study.name
+    write_results(folder, results)
+    write_tables(results, folder / "tables")
+    draw_results(results, folder / "figures")
+    write_report(folder)
+    return results
+
+
+def _provenance(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Where the runs were made, which may be elsewhere than where they are analysed."""
+
+    def distinct(name: str) -> list[Any]:
+        values: list[Any] = []
+        for summary in summaries:
+            if summary.get(name) not in values:
+                values.append(summary.get(name))
+        return values
+
+    return {
+        "commits": distinct("commit"),
+        "hardware": distinct("hardware"),
+        "versions": distinct("versions"),
+        "analysed": {
+            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+            "commit": commit(),
+            "versions": versions(),
+            "hardware": hardware(),
+        },
+    }
+
+
+def _how_it_ended(code: int, folder: Path) -> str:
+    if code < 0:
+        name = signal.Signals(-code).name
+        hint = " (out of memory?)" if name == "SIGKILL" else ""
+        return f"The process was ended by {name}{hint}; see {folder / 'cell.log'}."
+    log = (folder / "cell.log").read_text(errors="replace").strip().splitlines()
+    return f"The process ended with exit code {code}: {log[-1] if log else 'it said nothing'}"
