@@ -220,6 +220,16 @@ def test_one_slider_moves_all_maps_of_its_group(browser: Browser, study: str) ->
     assert browser.evaluate(PIXELS.format(group=0)) == ant
 
 
+def test_cells_of_a_map_are_as_the_plane_says(browser: Browser, study: str) -> None:
+    """One unit is as long on both axes where the map says so, whatever stands beside it."""
+    for width in (400, 1600):
+        browser.open(study, width)
+        sizes = "[...document.querySelectorAll('.area canvas')].map(c => c.clientWidth / c.width / (c.clientHeight / c.height))"
+        ratios = browser.evaluate(sizes)
+        assert all(abs(ratio - 1) < 0.02 for ratio in ratios[:6] + ratios[12:])  # the robot on a plane, and the maze
+        assert not any(abs(ratio - 1) < 0.02 for ratio in ratios[6:12])  # x–z: 60 m by 2 m
+
+
 def test_maps_can_be_played_and_read(browser: Browser, study: str) -> None:
     browser.open(study)
     browser.evaluate("document.querySelector('.play').click()")

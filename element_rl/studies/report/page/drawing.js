@@ -52,9 +52,9 @@ function seriesColour(index) {
   return `var(${seriesVariable(index)})`;
 }
 
-// A canvas cannot use CSS variables: their values as they are now.
-function resolvedColour(index) {
-  return getComputedStyle(document.documentElement).getPropertyValue(seriesVariable(index)).trim();
+// A canvas cannot use CSS variables: the value of one as it is now.
+function resolved(variable) {
+  return getComputedStyle(document.documentElement).getPropertyValue(variable).trim();
 }
 
 // A second round through the colours has other dashes.
@@ -114,12 +114,14 @@ function box(width, height, yTexts) {
   return { left: 26 + 6.6 * widest, right: width - 10, top: 8, bottom: height - 40 };
 }
 
-// An SVG with grid, ticks and labels. Returns it and functions from values to pixels.
-function drawAxes(host, { width, height, limits, xLabel, yLabel, grid = true, label = "" }) {
+// An SVG with grid, ticks and labels. Returns it and functions from values to pixels. Where the area must have an exact
+// shape, its left edge is given.
+function drawAxes(host, { width, height, limits, xLabel, yLabel, grid = true, label = "", leftEdge = null }) {
   const [[left, right], [low, high]] = limits;
-  const yTicks = ticks(low, high, Math.min(6, Math.max(2, (height - 48) / 32)));
+  const yTicks = ticks(low, high, Math.min(8, Math.max(2, (height - 48) / 40)));
   const yTexts = tickTexts(yTicks);
   const area = box(width, height, yTexts);
+  area.left = leftEdge ?? area.left;
   const x = (value) => area.left + ((value - left) / (right - left)) * (area.right - area.left);
   const y = (value) => area.bottom - ((value - low) / (high - low)) * (area.bottom - area.top);
   host.querySelector(":scope > svg")?.remove();
@@ -142,16 +144,12 @@ function drawAxes(host, { width, height, limits, xLabel, yLabel, grid = true, la
   return { root, area, x, y };
 }
 
-// A canvas behind an SVG, over its area: in shares of the host, so that it shrinks with it.
+// A canvas over the area of an SVG: in shares of the host, so that it shrinks with it.
 function placeCanvas(canvas, area, width, height) {
   canvas.style.left = `${(100 * area.left) / width}%`;
   canvas.style.top = `${(100 * area.top) / height}%`;
   canvas.style.width = `${(100 * (area.right - area.left)) / width}%`;
   canvas.style.height = `${(100 * (area.bottom - area.top)) / height}%`;
-}
-
-function drawStart(root, x, y) {
-  svg("circle", { class: "start", cx: x, cy: y, r: 4.5 }, root);
 }
 
 // Buttons that show and hide entries: [{label, colour, dashes}]; toggled(hidden set) is called on each click.

@@ -29,7 +29,7 @@ async function drawMaps(host, group) {
 function mapPanel(places, map) {
   const panel = html("div", { class: "panel" }, places);
   const heading = html("h4", {}, panel);
-  if (map.title in DATA.colours) {
+  if (Object.hasOwn(DATA.colours, map.title)) {
     html("i", { class: "dot", style: `background:${seriesColour(DATA.colours[map.title])}` }, heading);
   }
   heading.append(map.title);
@@ -42,12 +42,13 @@ function mapPanel(places, map) {
 // Axes around a map: as high as its plane is, where one unit is as long on both axes.
 function layMap(map, width) {
   const [[left, right], [low, high]] = map.limits;
-  const inner = box(width, 0, tickTexts(ticks(low, high, 4)));
+  const inner = box(width, 0, [2, 4, 6, 8].flatMap((count) => tickTexts(ticks(low, high, count))));
   const share = map.equalScales ? (high - low) / (right - left) : 0.8;
   const height = Math.round((inner.right - inner.left) * share + 48);
-  const axes = drawAxes(map.panel.area, { ...map, width, height, grid: false, label: `Axes of ${map.title}` });
+  const described = { width, height, grid: false, label: `Axes of ${map.title}`, leftEdge: inner.left };
+  const axes = drawAxes(map.panel.area, { ...map, ...described });
   placeCanvas(map.panel.canvas, axes.area, width, height);
-  if (map.start) drawStart(axes.root, axes.x(map.start[0]), axes.y(map.start[1]));
+  if (map.start) svg("circle", { class: "start", cx: axes.x(map.start[0]), cy: axes.y(map.start[1]), r: 4.5 }, axes.root);
 }
 
 // Many is dark on a light page and bright on a dark one.

@@ -23,8 +23,18 @@ async function drawPaths(host, data) {
         context.stroke();
       }
     });
-    if (data.start) drawStart(axes.root, axes.x(data.start[0]), axes.y(data.start[1]));
+    if (data.start) drawStart(context, axes.x(data.start[0]), axes.y(data.start[1]));
   });
+}
+
+function drawStart(context, x, y) {
+  context.beginPath();
+  context.arc(x, y, 4.5, 0, 2 * Math.PI);
+  context.fillStyle = resolved("--start");
+  context.strokeStyle = resolved("--page");
+  context.lineWidth = 1.5;
+  context.fill();
+  context.stroke();
 }
 
 // x, y, x, y, … of every path of a group.
@@ -58,7 +68,7 @@ function drawScatter(host, data) {
     }
     data.groups.forEach((group, i) => {
       if (hidden.has(i)) return;
-      context.fillStyle = resolvedColour(colours[i]);
+      context.fillStyle = resolved(seriesVariable(colours[i]));
       context.globalAlpha = Math.max(0.25, Math.min(0.85, 12 / Math.sqrt(group.x.length)));
       group.x.forEach((x, k) => {
         if (x === null || group.y[k] === null) return;
@@ -77,13 +87,13 @@ function plane(host) {
 
 // Axes, and a canvas over their area whose coordinates are those of the SVG.
 function layPlane(chart, canvas, data, width, limits, aspect = 0.72) {
-  const area = box(width, 0, tickTexts(ticks(...limits[1], 5)));
+  const area = box(width, 0, tickTexts(ticks(...padded(limits[1], 0.5), 8))); // wide enough for limits that grow
   const inner = area.right - area.left;
   const [spanX, spanY] = limits.map(([low, high]) => high - low);
   const share = data.equalScales ? Math.min(1, Math.max(0.45, spanY / spanX)) : aspect;
   const height = Math.round(Math.min(inner * share, 520) + 48);
   const fitted = data.equalScales ? fitEqually(limits, inner, height - 48) : limits;
-  const axes = drawAxes(chart, { ...data, width, height, limits: fitted, label: data.title });
+  const axes = drawAxes(chart, { ...data, width, height, limits: fitted, label: data.title, leftEdge: area.left });
   placeCanvas(canvas, axes.area, width, height);
   const sharpness = Math.max(devicePixelRatio, 2);
   canvas.width = (axes.area.right - axes.area.left) * sharpness;
