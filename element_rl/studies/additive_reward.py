@@ -9,11 +9,12 @@ where f_θ is a perceptron, μ and σ the mean and deviation of each coordinate 
 predicts best; all are taken from the training episodes. So the network begins near the best constant. Entropies are scaled
 within the loss (by their deviation) and never shifted: the mean entropy taken off every episode is no sum over its steps.
 
-Departures from the paper, which shows how well the training episodes are predicted: a share of the episodes is held out, and
-three predictions that look at no state are there to compare with,
+Departures from the paper, which shows how well the training episodes are predicted: a share of the episodes is held out, a small
+share chooses the epoch whose network is kept (a long fit learns its episodes by heart), and three predictions that look at no
+state are there to compare with,
 
     c · T               the length of the episode, as a sum (r constant)
-    a + b · log2 T      the length of the episode, as well as entropy depends on it (no sum)
+    a + b · log2 T      the length of the episode, as it bounds its entropy (no sum)
     the mean            R² = 0 up to the difference between the two sets
 
 Long episodes have high entropies, so R² over episodes of all lengths is also earned by telling their length. Among those of full
@@ -47,17 +48,21 @@ class AdditivityConfig:
 
     hidden_sizes: tuple[int, ...] = (256, 256)  # of f_θ
     learning_rate: float = 1e-3  # Adam; falls to 0 along a cosine
-    epochs: int = 200  # passes over the training episodes; none stops earlier
+    epochs: int = 200  # passes over the training episodes
     batch_episodes: int = 32  # per update
     held_out: float = 0.2  # share of the episodes that are only predicted
+    validation: float = 0.1  # share of the episodes that only choose the epoch whose network is kept
     most_episodes: int = 2_000  # as the paper; spread evenly over those there are
     renyi_order: float = 3.0  # α of H(τ)
     bandwidth: float = 1.0  # σ of H(τ)
     seed: int = 0  # of the split, the network and the order of the episodes
 
     def __post_init__(self) -> None:
-        if not 0 < self.held_out < 1:
-            raise ValueError(f"The held-out share must lie between 0 and 1, got {self.held_out}.")
+        if not (self.held_out > 0 and self.validation > 0 and self.held_out + self.validation <= 0.9):
+            shares = f"{self.held_out} and {self.validation}"
+            raise ValueError(
+                f"The held-out and validation shares must be above 0 and at most 0.9 in all, got {shares}."
+            )
         for name in ("epochs", "batch_episodes", "most_episodes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}.")
@@ -88,7 +93,9 @@ class Fit:
     """What came of fitting r_θ."""
 
     training_error: Float[np.ndarray, " epochs"]  # root mean square in bits, as the epoch went on
-    held_out_error: Float[np.ndarray, " epochs"]  # after the epoch
+    validation_error: Float[np.ndarray, " epochs"]  # after the epoch
+    held_out_error: Float[np.ndarray, " epochs"]  # after the epoch; nothing was chosen by it
+    epoch: int  # whose network is kept: that of the lowest validation error; the first is 1
     training: Predictions
     held_out: Predictions
     full_length: int  # steps of the longest episode
@@ -103,7 +110,7 @@ def fit_additive_reward(
     """Fit r_θ to padded episodes, of which `lengths` say how many states are real; `watch` is told of every epoch."""
     states, lengths = _spread_evenly(states, lengths, config)
     split_key, network_key, order_key = jax.random.split(jax.random.key(config.seed), 3)
-    training, held_out = _split(len(lengths), config.held_out, split_key)
+    training, validation, held_out = _split(len(lengths), config, split_key)
     entropy = episode_entropies(states, lengths, config)
     simple = _predictions_without_states(entropy, lengths, training)
     episodes = _Episodes(
@@ -114,13 +121,16 @@ def fit_additive_reward(
         deviation=jnp.float32(max(np.std(entropy[training]), 1e-6)),
     )
     network = MLP.create(network_key, (states.shape[2], *config.hidden_sizes, 1))
-    network, errors = _train(network, episodes, training, held_out, config, order_key, watch)
+    judged = {"validation": validation, "held out": held_out}
+    network, errors = _train(network, episodes, training, judged, config, order_key, watch)
     predicted = {SUM: np.asarray(_predict_all(network, episodes), np.float64), **simple}
 
     def of(chosen: Int[np.ndarray, " S"]) -> Predictions:
         return Predictions(entropy[chosen], lengths[chosen], {by: values[chosen] for by, values in predicted.items()})
 
-    return Fit(errors[:, 0], errors[:, 1], of(training), of(held_out), int(lengths.max()))
+    kept = 1 + int(np.argmin(errors["validation"]))
+    curves = (errors["training"], errors["validation"], errors["held out"])
+    return Fit(*curves, kept, of(training), of(held_out), int(lengths.max()))
 
 
 def episode_entropies(
@@ -167,10 +177,14 @@ def _spread_evenly(
     return states[chosen], lengths[chosen]
 
 
-def _split(episodes: int, share: float, key: PRNGKeyArray) -> tuple[Int[np.ndarray, " S"], Int[np.ndarray, " H"]]:
-    held_out = min(max(round(share * episodes), 1), episodes - 1)
+def _split(
+    episodes: int, config: AdditivityConfig, key: PRNGKeyArray
+) -> tuple[Int[np.ndarray, " S"], Int[np.ndarray, " V"], Int[np.ndarray, " H"]]:
+    """Episodes for training, validation and those held out, drawn at random."""
+    held_out, validation = (max(round(share * episodes), 1) for share in (config.held_out, config.validation))
     order = np.asarray(jax.random.permutation(key, episodes))
-    return np.sort(order[held_out:]), np.sort(order[:held_out])
+    parts = np.split(order, [held_out, held_out + validation])
+    return np.sort(parts[2]), np.sort(parts[1]), np.sort(parts[0])
 
 
 def _predictions_without_states(
@@ -199,39 +213,42 @@ def _train(
     network: MLP,
     episodes: _Episodes,
     training: Int[np.ndarray, " S"],
-    held_out: Int[np.ndarray, " H"],
+    judged: dict[str, Int[np.ndarray, " _"]],
     config: AdditivityConfig,
     order_key: PRNGKeyArray,
     watch: Callable[[int, int], None],
-) -> tuple[MLP, Float[np.ndarray, "epochs 2"]]:
-    """The fitted network, and the training and held-out error of every epoch."""
+) -> tuple[MLP, dict[str, Float[np.ndarray, " epochs"]]]:
+    """The network of the epoch with the lowest validation error, and the errors of every epoch."""
     batch = min(config.batch_episodes, len(training))
     updates = len(training) // batch  # what is left over comes in another epoch, whose order is another
     progress = np.arange(config.epochs * updates).reshape(config.epochs, updates) / (config.epochs * updates)
     learning_rates = (config.learning_rate * (1 + np.cos(np.pi * progress)) / 2).astype(np.float32)
-    optimiser_state = ADAM.init(network)
-    errors = []
+    optimiser_state, kept = ADAM.init(network), network
+    errors: dict[str, list[float]] = {name: [] for name in ("training", *judged)}
     for epoch in range(config.epochs):
         order = jax.random.permutation(jax.random.fold_in(order_key, epoch), jnp.asarray(training))
         batches = order[: batch * updates].reshape(updates, batch)
         network, optimiser_state, squared = _epoch(
-            network, optimiser_state, episodes, batches, learning_rates[epoch], held_out
+            network, optimiser_state, episodes, batches, learning_rates[epoch], judged
         )
-        errors.append(squared)
+        for name in errors:
+            errors[name].append(float(squared[name]) ** 0.5)
+        if errors["validation"][-1] == min(errors["validation"]):
+            kept = network
         watch(epoch + 1, config.epochs)
-    return network, np.sqrt(np.asarray(jnp.stack(errors), np.float64))
+    return kept, {name: np.array(values) for name, values in errors.items()}
 
 
-@partial(jax.jit, donate_argnums=(0, 1))
+@jax.jit
 def _epoch(
     network: MLP,
     optimiser_state: Any,
     episodes: _Episodes,
     batches: Int[Array, "U B"],
     learning_rates: Float[Array, " U"],
-    held_out: Int[Array, " H"],
-) -> tuple[MLP, Any, Float[Array, "2"]]:
-    """All minibatches once; the mean squared error in bits² on the way, and on the held-out episodes at the end."""
+    judged: dict[str, Int[Array, " _"]],
+) -> tuple[MLP, Any, dict[str, Float[Array, ""]]]:
+    """All minibatches once; the mean squared error in bits² on the way, and that of other episodes at the end."""
 
     def loss(network: MLP, chosen: Array) -> Array:
         predicted = _predict(network, episodes, chosen)
@@ -246,8 +263,9 @@ def _epoch(
         return (network, optimiser_state), value
 
     (network, optimiser_state), losses = jax.lax.scan(update, (network, optimiser_state), (batches, learning_rates))
-    each = jax.lax.map(lambda episode: loss(network, episode[None]), held_out)
-    return network, optimiser_state, episodes.deviation**2 * jnp.stack([jnp.mean(losses), jnp.mean(each)])
+    values = {name: jax.lax.map(lambda episode: loss(network, episode[None]), few) for name, few in judged.items()}
+    squared = {name: episodes.deviation**2 * jnp.mean(each) for name, each in (values | {"training": losses}).items()}
+    return network, optimiser_state, squared
 
 
 @jax.jit

@@ -10,6 +10,7 @@ from element_rl.runs import RunError, RunFolder
 from element_rl.studies.additive_reward import (
     BY_LENGTH,
     BY_STEP,
+    FEWEST_EPISODES,
     MEAN,
     SUM,
     AdditivityConfig,
@@ -52,7 +53,10 @@ def _curves(fit: Fit, name: str) -> Curves:
         Series("held out", epochs, tuple(fit.held_out_error.tolist())),
         Series("length alone, held out", epochs, (by_length,) * len(epochs)),
     )
-    note = f"Root mean square error of the episode's entropy. Length alone: {BY_LENGTH}. Training: while the epoch went on."
+    note = (
+        f"Root mean square error of the episode's entropy. Training: while the epoch went on. Length alone: {BY_LENGTH}. "
+        f"The network of epoch {fit.epoch} is kept, by its error on other episodes than these."
+    )
     return Curves(f"{name}_error", "Learning r_θ", "epochs", "error (bits)", series, note)
 
 
@@ -72,7 +76,7 @@ def _table(fit: Fit, name: str) -> Table:
         (
             by,
             fit.held_out.r_squared(by),
-            fit.held_out.r_squared(by, fit.full_length),
+            _r_squared_within(fit, by),
             fit.training.r_squared(by),
             fit.held_out.error(by),
         )
@@ -94,7 +98,7 @@ def _findings(fit: Fit) -> tuple[str, ...]:
         f"{_text(held_out.r_squared())} (error {held_out.error():.2f} bits); their length alone gives "
         f"{_text(held_out.r_squared(BY_LENGTH))}, a constant reward per step {_text(held_out.r_squared(BY_STEP))}."
     )
-    within = held_out.r_squared(SUM, fit.full_length)
+    within = _r_squared_within(fit, SUM)
     if within is None:
         return (first, f"Too few held-out episodes have the full {fit.full_length:,} steps to say more of those alone.")
     return (
@@ -102,6 +106,12 @@ def _findings(fit: Fit) -> tuple[str, ...]:
         f"Among the {int(np.sum(full)):,} held-out episodes of the full {fit.full_length:,} steps, where length tells nothing, "
         f"R² is {_text(within)}.",
     )
+
+
+def _r_squared_within(fit: Fit, by: str) -> float | None:
+    """R² of the held-out episodes of full length, if they are not too few for it."""
+    enough = np.sum(fit.held_out.length == fit.full_length) >= FEWEST_EPISODES
+    return fit.held_out.r_squared(by, fit.full_length) if enough else None
 
 
 def _text(r_squared: float | None) -> str:
