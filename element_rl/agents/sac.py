@@ -48,6 +48,7 @@ class SACConfig:
     initial_temperature: float = 0.2  # α at the first update; learned from there
     target_entropy: float | None = None  # H̄, in nats; None means -action_dim
     batch_size: int = 128  # transitions per update (used by the training loop)
+    reward_centring: float = 0.0  # share of the batch's mean reward that is subtracted: 1 pays nothing for staying alive
     learn_start: int = 1_000  # random steps before the first update (used by the training loop)
 
     def __post_init__(self) -> None:
@@ -57,6 +58,7 @@ class SACConfig:
             ("target_rate", 0.0 < self.target_rate <= 1.0, "above 0 and at most 1"),
             ("initial_temperature", self.initial_temperature > 0.0, "above 0 (its logarithm is learned)"),
             ("batch_size", self.batch_size > 0, "at least 1"),
+            ("reward_centring", 0.0 <= self.reward_centring <= 1.0, "between 0 and 1"),
         ):
             if not valid:
                 raise ValueError(f"SACConfig.{name} is {getattr(self, name)!r}; choose {range_}.")
@@ -118,6 +120,8 @@ def update(
     """One gradient step of critics, target critics, actor and temperature; metrics are those of the losses below."""
     target_noise, policy_noise = jax.random.normal(key, (2, *batch.action.shape))
 
+    if config.reward_centring:
+        batch = batch._replace(reward=batch.reward - config.reward_centring * jnp.mean(batch.reward))
     target = critic_target(state, batch, target_noise, config.discount)
     critic_gradient, critic_metrics = jax.grad(critic_loss, has_aux=True)(state.critics, batch, target)
     critics, critic_optimiser = _adam_step(
