@@ -10,7 +10,7 @@ import jax
 import tyro
 
 from element_rl.agents.sac import SACConfig
-from element_rl.envs.robots import EnvSpec, describe
+from element_rl.envs.robots import HEALTH_OPTION, EnvSpec, can_fall, describe
 from element_rl.rewards import Reward, make_reward
 from element_rl.rewards.element import ElementConfig, ElementReward, resolved_memory
 from element_rl.rewards.recent_scale import RecentlyScaled
@@ -50,7 +50,8 @@ class ExploreConfig:
     random_seeds: int = 1  # seeds of a random policy run for comparison at the end; 0 for none
     reward_scale: float = 1.0  # multiplies the extrinsic reward
     recent_scale: bool = False  # divide a reward (not element's) by its recent standard deviation: SAC minds its size
-    env_options: tuple[str, ...] = ()  # NAME=VALUE pairs for the environment, e.g. terminate_when_unhealthy=false
+    env_options: tuple[str, ...] = ()  # NAME=VALUE pairs for the environment. Robots that explore do not end their episodes by
+    # falling (docs/results/ant-series.md says why); terminate_when_unhealthy=true has them do so, as in the paper
     sac: SACConfig = field(default_factory=SACConfig)  # the learner
 
     def __post_init__(self) -> None:
@@ -69,6 +70,8 @@ class ExploreConfig:
 def resolved(config: ExploreConfig) -> tuple[ExploreConfig, EnvSpec, Reward | None]:
     """The configuration with nothing left open, the environment's description and the reward (None: random actions)."""
     spec = describe(config.env, **parsed_options(config))
+    if can_fall(spec.name) and config.reward != "extrinsic" and HEALTH_OPTION not in parsed_options(config):
+        config = dataclasses.replace(config, env_options=(*config.env_options, f"{HEALTH_OPTION}=false"))
     interval = config.update_interval or min(500_000, max(config.steps // 10, 2))
     config = dataclasses.replace(
         config,

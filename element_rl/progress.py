@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from element_rl.config import ExploreConfig
+from element_rl.envs.robots import HEALTH_OPTION
 from element_rl.explore import Progress as RunProgress
 from element_rl.explore import Watcher
 
@@ -25,6 +26,8 @@ def watching(config: ExploreConfig) -> Iterator[Watcher]:
     console.print(f"[bold]{config.env}[/bold], reward {config.reward}, {config.steps:,} steps × {agents}")
     if config.reward == "element":
         console.print(_windows(config))
+    if f"{HEALTH_OPTION}=false" in config.env_options:
+        console.print(f"Falling does not end an episode (the paper's form: --env-options {HEALTH_OPTION}=true).")
     if not sys.stdout.isatty():
         yield _line_printer(config)
         return

@@ -37,6 +37,7 @@ from jaxtyping import Float, Integer
 from element_rl.envs.point_maze import SIZE  # and registers the maze
 
 CELLS_PER_AXIS = 100
+HEALTH_OPTION = "terminate_when_unhealthy"  # of the robots that can fall
 DEFAULT_EPISODE_STEPS = 1000  # for environments registered without a time limit
 
 Bounds = tuple[tuple[float, float], tuple[float, float]]
@@ -81,6 +82,13 @@ def describe(name: str, **env_options: Any) -> EnvSpec:
         )
     finally:
         env.close()
+
+
+def can_fall(name: str) -> bool:
+    """Whether the environment of this name has `HEALTH_OPTION`."""
+    stem, _, version = name.rpartition("-v")
+    robot = _ROBOTS.get(stem)
+    return robot is not None and robot.can_fall and version in robot.versions
 
 
 def make_env(name: str, **env_options: Any) -> gymnasium.Env:
@@ -148,6 +156,7 @@ class _Robot:
     orientation_slice: tuple[int, int]
     hidden_coordinates: int  # leading coordinates left out of the observation unless the user asks for them
     versions: tuple[str, ...] = ("4", "5")
+    can_fall: bool = True  # Gymnasium ends the episode when it does, unless told otherwise by HEALTH_OPTION
 
 
 _SQUARE: Bounds = ((-25.0, 25.0), (-25.0, 25.0))
@@ -157,7 +166,7 @@ _ROBOTS = {
     "Walker2d": _Robot(("x", "z"), ((-40.0, 40.0), (0.0, 2.5)), (1, 2), hidden_coordinates=1),
     "Ant": _Robot(("x", "y"), _LARGE_SQUARE, (1, 5), hidden_coordinates=2),
     "Humanoid": _Robot(("x", "y"), _SQUARE, (1, 5), hidden_coordinates=2),
-    "PointMaze": _Robot(("x", "y"), ((0.0, SIZE), (0.0, SIZE)), (0, 0), hidden_coordinates=0, versions=("0",)),
+    "PointMaze": _Robot(("x", "y"), ((0.0, SIZE), (0.0, SIZE)), (0, 0), hidden_coordinates=0, versions=("0",), can_fall=False),
 }
 
 
