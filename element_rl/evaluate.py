@@ -68,7 +68,7 @@ def _evaluate_checkpoint(
         parameters = {name: array[agent] for name, array in policy.items()}
         for episode in range(episodes):
             seed = [config.seed + agent, step, episode]
-            observations, positions, total = _run_episode(env, spec, parameters, seed, deterministic)
+            observations, positions, total = run_episode(env, spec, parameters, seed, deterministic)
             returns.append(total)
             lengths.append(len(observations) - 1)
             entropies.append(measure(observations[1:], positions[1:]))
@@ -104,7 +104,7 @@ def _entropy_measure(seed: int, spec: EnvSpec) -> Callable[[np.ndarray, np.ndarr
     return measure
 
 
-def _run_episode(
+def run_episode(
     env: Any, spec: EnvSpec, parameters: dict[str, np.ndarray], seed: list[int], deterministic: bool, render: Any = None
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Observations [T+1, O], positions [T+1, C] and the return of one episode."""
@@ -140,7 +140,7 @@ def _write_video(
     try:
         writer: Any
         with imageio.get_writer(path, fps=FRAMES_PER_SECOND, macro_block_size=16) as writer:
-            _run_episode(
+            run_episode(
                 env, spec, parameters, [config.seed, step, 0], deterministic, lambda: writer.append_data(env.render())
             )
     except Exception as error:

@@ -3,6 +3,8 @@
 What is fitted and how it is judged stands in `additive_reward.py` (section "Can ELEMENT maximize episodic state entropy?").
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -17,9 +19,37 @@ from element_rl.studies.additive_reward import (
     Fit,
     fit_additive_reward,
 )
+from element_rl.studies.comparison import SMOKE, cell_of
+from element_rl.studies.grid import Cell, Findings, FinishedCell, Scale, Study
 from element_rl.studies.results import Curves, PointGroup, Scatter, Series, Table
 
-__all__ = ["AdditivityConfig", "Fit", "additivity_parts", "episodes_of", "fit_additive_reward"]
+__all__ = ["STUDY", "AdditivityConfig", "Fit", "additivity_parts", "episodes_of", "fit_additive_reward"]
+
+SCALES = {
+    "smoke": SMOKE,
+    "small": Scale(("Ant-v5",), 1, {"Ant-v5": 1_000_000}),
+    "paper": Scale(("Ant-v5",), 1, {"Ant-v5": 2_000_000}),
+}
+
+
+def cells(scale: Scale) -> list[Cell]:
+    """SAC on the task: its history holds good and bad episodes, short and long ones."""
+    return [
+        cell_of(env, "extrinsic", scale, reward="extrinsic", replay_size=max(scale.steps.values()) + 2_000)
+        for env in scale.envs
+    ]
+
+
+def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
+    """A fit per environment, to all episodes of the run's first agent."""
+    fits = {entry.cell.env: fit_additive_reward(*episodes_of(entry.run)) for entry in done}
+    parts = {env: additivity_parts(fit, f"additivity_{env}") for env, fit in fits.items()}
+    return Findings(
+        sentences=tuple(f"{env}: {sentence}" for env, part in parts.items() for sentence in part[3]),
+        curves=tuple(part[0] for part in parts.values()),
+        scatters=tuple(part[1] for part in parts.values()),
+        tables=tuple(part[2] for part in parts.values()),
+    )
 
 
 def episodes_of(run: RunFolder, agent: int = 0) -> tuple[Float[np.ndarray, "E T D"], Int[np.ndarray, " E"]]:
@@ -116,3 +146,14 @@ def _r_squared_within(fit: Fit, by: str) -> float | None:
 
 def _text(r_squared: float | None) -> str:
     return "–" if r_squared is None else f"{r_squared:.3f}"
+
+
+STUDY = Study(
+    "additivity",
+    "Is episodic entropy a sum over states?",
+    "ELEMENT pays every state of an episode a share of its entropy. Is there a reward of states whose sum over an episode is "
+    "the episode's entropy?",
+    SCALES,
+    cells,
+    analyse,
+)

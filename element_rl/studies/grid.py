@@ -3,7 +3,7 @@
     OUT/cells/Ant-v5-rnd-3f2a91c0/    a run folder per cell, shared by all studies in OUT that contain the cell
     OUT/coverage/                     results of one study: results.json, tables, figures, report.html
 
-A cell's folder is named after its environment, its method and a digest of all its settings, so that two studies with a cell in
+A cell's folder is named after its environment, its reward and a digest of all its settings, so that two studies with a cell in
 common run it once, and a cell whose settings have changed is another cell.
 """
 
@@ -48,8 +48,8 @@ class Cell:
     @property
     def name(self) -> str:
         settings = json.dumps(to_json(dataclasses.asdict(self.config)), sort_keys=True)
-        method = re.sub(r"[^\w.-]+", "_", self.method).strip("_")
-        return f"{self.env}-{method}-{hashlib.sha256(settings.encode()).hexdigest()[:8]}"
+        reward = re.sub(r"[^\w.-]+", "_", self.config.reward).strip("_")
+        return f"{self.env}-{reward}-{hashlib.sha256(settings.encode()).hexdigest()[:8]}"
 
 
 @dataclass(frozen=True)

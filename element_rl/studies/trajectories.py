@@ -1,0 +1,129 @@
+"""How does ELEMENT drive the agent? Trajectories of the policies of every checkpoint, coloured by checkpoint (the paper's first
+experiment): each policy acts for 30,000 samples, and the x–z or x–y coordinates are drawn.
+
+Of the seeds of a run the one with the median coverage is shown. Acting takes a while, so what a policy did is kept in the
+cell's folder and not done again.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from element_rl.config import config_from_json, parsed_options
+from element_rl.envs.robots import coverage_cell, describe, make_env
+from element_rl.evaluate import run_episode
+from element_rl.files import read_arrays, write_arrays
+from element_rl.plots.style import steps_text
+from element_rl.studies.comparison import SMOKE, by_environment, cell_of, length_notes
+from element_rl.studies.grid import Cell, Findings, FinishedCell, Scale, Study
+from element_rl.studies.results import PathGroup, Paths, Table
+
+MOST_POINTS = 4_000  # drawn per checkpoint; samples in between are left out
+SCALES = {
+    "smoke": SMOKE,
+    "small": Scale(("Ant-v5", "Walker2d-v5"), 5, {"Ant-v5": 1_000_000, "Walker2d-v5": 400_000}),
+    "paper": Scale(("Ant-v5", "Walker2d-v5"), 5, {"Ant-v5": 5_000_000, "Walker2d-v5": 5_000_000}),
+}
+
+
+def cells(scale: Scale) -> list[Cell]:
+    """The same cells as ELEMENT's in the study on coverage, if both have as many steps."""
+    return [cell_of(env, "element", scale) for env in scale.envs]
+
+
+def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
+    paths, rows = [], []
+    for env, entries in by_environment(done).items():
+        for entry in entries:
+            agent = median_seed(entry)
+            episodes = {step: acted(entry, step, agent, scale.samples) for step in _with_policies(entry)}
+            paths.append(_paths(entry, agent, episodes))
+            rows += [(env, step, *_measures(entry, found)) for step, found in episodes.items()]
+    columns = ("environment", "checkpoint", "episodes", "farthest from the start", "directions", "cells")
+    table = Table("checkpoints", f"{scale.samples:,} samples with each checkpoint's policy", columns, tuple(rows))
+    notes = (
+        "Farthest: mean over episodes of the largest distance reached. "
+        "Directions: in how many of 12 sectors of 30° episodes end.",
+    )
+    return Findings(notes=(*notes, *length_notes(done)), tables=(table,), paths=tuple(paths))
+
+
+def median_seed(entry: FinishedCell) -> int:
+    """The index of the seed whose coverage is the median one."""
+    coverage = np.array([value or 0 for value in entry.summary["coverage"]])
+    return int(np.argsort(coverage, kind="stable")[(len(coverage) - 1) // 2])
+
+
+def acted(entry: FinishedCell, step: int, agent: int, samples: int) -> list[Float[np.ndarray, "T position"]]:
+    """Positions of the episodes that one policy acts until it has taken so many samples; from the cell's folder if known."""
+    file = entry.run.evaluation_path / f"acted-{step:09d}-{agent}-{samples}.safetensors"
+    if not file.exists():
+        config = config_from_json(entry.run.config["settings"])
+        options = parsed_options(config)
+        spec, env = describe(config.env, **options), make_env(config.env, **options)
+        parameters = {name: array[agent] for name, array in entry.run.load_policy(step).items()}
+        episodes: list[np.ndarray] = []
+        left = samples
+        while left > 0:
+            seed = [config.seed + agent, step, len(episodes)]
+            positions = run_episode(env, spec, parameters, seed, deterministic=False)[1][: left + 1]
+            episodes.append(positions)
+            left -= len(positions) - 1
+        env.close()
+        write_arrays(file, {f"episode_{index:05d}": array for index, array in enumerate(episodes)})
+    return [array for _, array in sorted(read_arrays(file)[0].items())]
+
+
+def _with_policies(entry: FinishedCell) -> list[int]:
+    """Checkpoints whose policy is at hand: those of a run that was made elsewhere may have been left there."""
+    folder = entry.run.checkpoints_path
+    return [
+        step for step in entry.run.checkpoint_steps() if (folder / f"step_{step:09d}" / "policy.safetensors").exists()
+    ]
+
+
+def _paths(entry: FinishedCell, agent: int, episodes: dict[int, list[np.ndarray]]) -> Paths:
+    axes = entry.run.config["coverage_axes"]
+    groups = []
+    for step, found in episodes.items():
+        every = max(1, -(-sum(map(len, found)) // MOST_POINTS))
+        thinned = (path[np.unique([*range(0, len(path), every), len(path) - 1])] for path in found)
+        groups.append(
+            PathGroup(
+                f"{steps_text(step)} steps",
+                tuple(tuple((round(float(x), 2), round(float(y), 2)) for x, y in path) for path in thinned),
+            )
+        )
+    seed = entry.summary["seeds"][agent]
+    return Paths(
+        f"paths_{entry.cell.env}",
+        f"{entry.cell.env}, element, seed {seed}",
+        f"{axes[0]} (m)",
+        f"{axes[1]} (m)",
+        tuple(groups),
+        equal_scales=axes == ["x", "y"],
+        start=(0.0, 0.0) if axes == ["x", "y"] and "PointMaze" not in entry.cell.env else None,
+    )
+
+
+def _measures(entry: FinishedCell, episodes: Sequence[np.ndarray]) -> tuple[int, float, int, int]:
+    """Episodes, how far they go in the mean, the directions they end in, and the cells they visit."""
+    config = config_from_json(entry.run.config["settings"])
+    spec = describe(config.env, **parsed_options(config))
+    offsets = [path - path[:1] for path in episodes]
+    farthest = float(np.mean([np.hypot(o[:, 0], o[:, 1]).max() for o in offsets]))
+    ends = np.stack([o[-1] for o in offsets])
+    sectors = np.floor((np.arctan2(ends[:, 1], ends[:, 0]) + np.pi) / (np.pi / 6)).astype(int) % 12
+    visited = np.unique(np.concatenate([np.asarray(coverage_cell(spec, path)) for path in episodes]))
+    return len(episodes), farthest, len(np.unique(sectors)), len(visited)
+
+
+STUDY = Study(
+    "trajectories",
+    "How does ELEMENT drive the agent?",
+    "What do the policies of the checkpoints do, from the first, which knows only the episodic reward, to the last?",
+    SCALES,
+    cells,
+    analyse,
+)
