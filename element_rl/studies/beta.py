@@ -108,7 +108,8 @@ def _trends(radius: dict[str, dict[str, np.ndarray]], directions: dict[str, dict
             many = [float(np.mean(directions[env][method])) for method in ends]
             said.append(
                 f"On {env}, from the episodic reward alone to the lifelong one alone, the radius goes from {far[0]:.3g} to "
-                f"{far[1]:.3g} (the paper: it shrinks) and the directions from {many[0]:.3g} to {many[1]:.3g} (the paper: they grow)."
+                f"{far[1]:.3g} (the paper: it shrinks) and the directions from {many[0]:.3g} to {many[1]:.3g} "
+                "(the paper: they grow)."
             )
     return tuple(said)
 
