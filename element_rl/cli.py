@@ -18,6 +18,7 @@ COMMANDS = {
     "explore": "train agents that explore, without any task reward",
     "evaluate": "act with the policies of a run's checkpoints and measure what they do",
     "plot": "draw the figures of one or more runs",
+    "maze": "see the method on a small maze, in under a minute",
     "study": "run an experiment of the paper, from nothing to a report",
     "report": "write the page of a study again",
 }
@@ -36,9 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         return _complain(f"There is no command {name!r}; choose one of {', '.join(COMMANDS)}.")
     try:
-        return {"explore": _explore, "evaluate": _evaluate, "plot": _plot, "study": _study, "report": _report}[name](
-            rest
-        )
+        commands = {"explore": _explore, "evaluate": _evaluate, "plot": _plot}
+        commands |= {"maze": _maze, "study": _study, "report": _report}
+        return commands[name](rest)
     except (ValueError, OSError) as error:
         return _complain(str(error))
     except KeyboardInterrupt:
@@ -140,6 +141,12 @@ def _plot(arguments: list[str]) -> int:
     for path in plot_run([RunFolder.open(run) for run in args.runs], args.out):
         print(path)
     return 0
+
+
+def _maze(arguments: list[str]) -> int:
+    from element_rl.studies.maze_command import main as maze
+
+    return maze(arguments)
 
 
 def _study(arguments: list[str]) -> int:

@@ -50,8 +50,9 @@ class ExploreConfig:
     random_seeds: int = 1  # seeds of a random policy run for comparison at the end; 0 for none
     reward_scale: float = 1.0  # multiplies the extrinsic reward
     recent_scale: bool = False  # divide a reward (not element's) by its recent standard deviation: SAC minds its size
-    env_options: tuple[str, ...] = ()  # NAME=VALUE pairs for the environment. Robots that explore do not end their episodes by
-    # falling (docs/results/ant-series.md says why); terminate_when_unhealthy=true has them do so, as in the paper
+    # NAME=VALUE pairs for the environment. Robots that explore do not end their episodes by falling (docs/results/ant-series.md
+    # says why); terminate_when_unhealthy=true has them do so, as in the paper
+    env_options: tuple[str, ...] = ()
     sac: SACConfig = field(default_factory=SACConfig)  # the learner
 
     def __post_init__(self) -> None:

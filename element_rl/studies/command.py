@@ -30,8 +30,8 @@ MODULES = {
     "beta": "beta",
     "trajectories": "trajectories",
     "additivity": "additivity",
-    "maze": "maze",
 }
+MAZE = "maze"  # no grid of runs: it takes less than a minute
 LINE_SECONDS = 30.0  # between two lines of progress where there is no terminal
 
 
@@ -55,10 +55,12 @@ class StudyCommand:
 
 def main(arguments: list[str]) -> int:
     command = tyro.cli(StudyCommand, args=arguments, prog="element study")
+    if command.name == MAZE:
+        return _maze(command, arguments)
     study = load_study(command.name)
     scale = chosen_scale(study, command)
     cells = chosen_cells(study, scale, command.methods)
-    out = command.out or Path("runs") / f"studies-{command.scale}"
+    out = _out(command)
     mine = sliced(cells, command.slice)
     with stop_signals("Stopping: every running cell writes a checkpoint first; once more to end at once.") as stop:
         executor = _executor(command)
@@ -79,10 +81,24 @@ def main(arguments: list[str]) -> int:
     return SOME_FAILED if failed else 0
 
 
+def _maze(command: StudyCommand, arguments: Sequence[str]) -> int:
+    from element_rl.studies.maze import MazeConfig
+    from element_rl.studies.maze_command import SMOKE, run_maze_study
+
+    config = SMOKE if command.scale == "smoke" else MazeConfig()
+    config = dataclasses.replace(config, seeds=command.seeds or config.seeds, steps=command.steps or config.steps)
+    run_maze_study(config, _out(command) / MAZE, "element study " + shlex.join(arguments))
+    return 0
+
+
+def _out(command: StudyCommand) -> Path:
+    return command.out or Path("runs") / f"studies-{command.scale}"
+
+
 def load_study(name: str) -> Study:
     """A study by its name."""
     if name not in MODULES:
-        raise ValueError(f"There is no study {name!r}; choose one of {', '.join(MODULES)}.")
+        raise ValueError(f"There is no study {name!r}; choose one of {', '.join([*MODULES, MAZE])}.")
     study = importlib.import_module(f"element_rl.studies.{MODULES[name]}").STUDY
     assert isinstance(study, Study)
     return study

@@ -4,6 +4,7 @@ A study's analysis makes a `Results`; tables (`tables.py`), figures (`figures.py
 and from nothing else. So a report can be drawn again, elsewhere, without the runs.
 """
 
+import json
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from element_rl.files import FileError, read_json_object, write_json
+from element_rl.files import FileError, read_json_object, to_json, write_text
 
 FILE = "results.json"
 
@@ -170,7 +171,8 @@ class Results:
 def write_results(folder: Path, results: Results) -> Path:
     """Writes results.json into a study's folder."""
     path = folder / FILE
-    write_json(path, results)
+    # On one line: maps have a hundred thousand numbers, each of which would have a line of its own.
+    write_text(path, json.dumps(to_json(results), ensure_ascii=False, allow_nan=False) + "\n")
     return path
 
 

@@ -1,0 +1,50 @@
+"""`element maze`: the fastest way to see the method. Under a minute, then a page of maps."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from element_rl.studies.maze import MazeConfig
+from element_rl.studies.maze_results import maze_command_outcome
+from element_rl.studies.results import Results
+from element_rl.studies.tables import markdown
+
+SMOKE = MazeConfig(episodes=12, steps=100, seeds=2)
+
+
+@dataclass(frozen=True)
+class MazeCommand:
+    """A 20 × 20 maze and tabular Q-learning: what do the episodic and the lifelong reward pay for, and where do they lead?"""
+
+    seeds: int = 10  # agents per reward
+    episodes: int = 300
+    steps: int = 700  # per episode
+    out: Path = Path("runs/maze")  # results, figures and a page
+
+
+def main(arguments: list[str]) -> int:
+    command = tyro.cli(MazeCommand, args=arguments, prog="element maze")
+    config = MazeConfig(seeds=command.seeds, episodes=command.episodes, steps=command.steps)
+    run_maze_study(config, command.out, " ".join(["element maze", *arguments]))
+    return 0
+
+
+def run_maze_study(config: MazeConfig, out: Path, written: str) -> Results:
+    """Everything, with a bar over the episodes, then the tables and where the page is."""
+    with Progress(
+        TextColumn("maze"), BarColumn(), TextColumn("{task.completed} episodes"), TimeRemainingColumn()
+    ) as bar:
+        task = bar.add_task("maze", total=config.episodes)
+        results = maze_command_outcome(
+            config, out, lambda done, total: bar.update(task, completed=done, total=total), written
+        )
+    for table in results.tables:
+        print(f"\n{table.title}\n\n{markdown(table)}")
+    for sentence in results.findings:
+        print(sentence)
+    for figure in sorted((out / "figures").glob("maze.png")):
+        print(f"\nFigure: {figure}")
+    print(f"Report: {out / 'report.html'}")
+    return results
