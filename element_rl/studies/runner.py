@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from element_rl.provenance import commit, hardware, versions
 from element_rl.studies.attempt import FAILED, note_failure, prepare
@@ -41,6 +41,7 @@ class GridProgress:
 Watcher = Callable[[GridProgress], None]
 
 
+@runtime_checkable
 class Executor(Protocol):
     """What runs cells: processes here (`Processes`), or tasks of a cluster."""
 
