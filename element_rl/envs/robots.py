@@ -5,7 +5,7 @@ The state of the paper is ``encoder(observation) ⊕ position ⊕ orientation``.
     robot               observation        position      orientation               coverage map (100 × 100 cells)
     Hopper-v5           11-D               (x, z)        torso angle, 1-D          x ±25 m (0.5 m), z 0–2.5 m (2.5 cm)
     Walker2d-v5         17-D               (x, z)        torso angle, 1-D          x ±40 m (0.8 m), z 0–2.5 m (2.5 cm)
-    Ant-v5              27-D (see below)   (x, y)        torso quaternion, 4-D     x, y ±50 m (1 m)
+    Ant-v5              27-D (see below)   (x, y)        torso quaternion, 4-D     x, y ±100 m (2 m)
     Humanoid-v4, -v5    376-D, 348-D       (x, y)        torso quaternion, 4-D     x, y ±25 m (0.5 m)
     PointMaze-v0        2-D                (x, y)        none                      x, y 0–10 (0.1): `point_maze`
 
@@ -17,9 +17,9 @@ and a bounded Box action works too: its state is the encoder alone, and it has n
 Why these maps: they are fixed, so that coverage can be compared between runs, methods and seeds. An episode lasts at
 most 1000 steps: 8 s for Hopper and Walker2d, 50 s for Ant, 15 s for Humanoid. A Hopper trained on the task reward does
 about 3 m/s and ends near 24 m, a Walker2d 5 m/s and 40 m, so their maps hold a full-speed run in either direction.
-An Ant at 5 m/s would leave any such map, but explorers turn and return: a random policy stays within 9 m over 400k steps,
-and the best explorers had reached the edge of a map of ±25 m, which this library had first, after 700k. Heights never exceed
-2.5 m. What lies outside is counted in the cells of the border.
+An Ant at 5 m/s gets 250 m away; explorers turn, and one that may fall without ending its episode stays within about 100 m
+(docs/results/ant-coverage.md; maps of ±25 m and ±50 m, which this library had first, were filled to their edges after 700k
+and 160k steps). Heights never exceed 2.5 m. What lies outside is counted in the cells of the border.
 """
 
 import difflib
@@ -160,13 +160,15 @@ class _Robot:
 
 
 _SQUARE: Bounds = ((-25.0, 25.0), (-25.0, 25.0))
-_LARGE_SQUARE: Bounds = ((-50.0, 50.0), (-50.0, 50.0))
+_LARGE_SQUARE: Bounds = ((-100.0, 100.0), (-100.0, 100.0))
 _ROBOTS = {
     "Hopper": _Robot(("x", "z"), ((-25.0, 25.0), (0.0, 2.5)), (1, 2), hidden_coordinates=1),
     "Walker2d": _Robot(("x", "z"), ((-40.0, 40.0), (0.0, 2.5)), (1, 2), hidden_coordinates=1),
     "Ant": _Robot(("x", "y"), _LARGE_SQUARE, (1, 5), hidden_coordinates=2),
     "Humanoid": _Robot(("x", "y"), _SQUARE, (1, 5), hidden_coordinates=2),
-    "PointMaze": _Robot(("x", "y"), ((0.0, SIZE), (0.0, SIZE)), (0, 0), hidden_coordinates=0, versions=("0",), can_fall=False),
+    "PointMaze": _Robot(
+        ("x", "y"), ((0.0, SIZE), (0.0, SIZE)), (0, 0), hidden_coordinates=0, versions=("0",), can_fall=False
+    ),
 }
 
 

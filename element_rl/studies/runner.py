@@ -6,24 +6,26 @@ fails is noted with its reason while the others finish. So the same command, giv
 """
 
 import datetime
+import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from element_rl.provenance import commit, hardware, versions
+from element_rl.provenance import commit, hardware
 from element_rl.studies.attempt import FAILED, note_failure, prepare
 from element_rl.studies.figures import draw_results
-from element_rl.studies.grid import Cell, Scale, Study, cell_folder, finished, is_done, record, steps_done
+from element_rl.studies.grid import FAILURE, Cell, Scale, Study, cell_folder, finished, is_done, record, steps_done
 from element_rl.studies.report import write_report
 from element_rl.studies.results import Results, write_results
 from element_rl.studies.tables import write_tables
 
 POLL_SECONDS = 0.5
+GPU_MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # what JAX takes of a GPU's memory at once; three quarters, if not told
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Executor(Protocol):
     def has_room(self) -> bool: ...
 
     def stop(self) -> None:
-        """Let every running cell stop at a checkpoint, and wait for that."""
+        """Let every running cell stop at a checkpoint, and wait for that; what interrupts the waiting ends them at once."""
         ...
 
 
@@ -68,9 +70,10 @@ class Processes:
     def start(self, folder: Path, cell: Cell) -> None:
         with (folder / "cell.log").open("ab") as log:
             command = [sys.executable, "-m", "element_rl.studies.attempt", str(folder)]
+            surroundings = {GPU_MEMORY: f"{gpu_memory_share(1 / self.together):.3f}"} | dict(os.environ)
             # A session of its own: Ctrl-C reaches this process only, which tells the cells in its own time.
             self.processes[folder] = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+                command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True, env=surroundings
             )
 
     def running(self) -> list[Path]:
@@ -88,19 +91,30 @@ class Processes:
         return len(self.running()) < self.together
 
     def stop(self) -> None:
+        # Not by a signal: a job scheduler may have sent one to all processes, and a second one ends a cell at once.
         for process in self.processes.values():
-            process.send_signal(signal.SIGTERM)
-        for process in self.processes.values():
-            process.wait()
-        self.processes = {}
+            if process.stdin is not None:
+                process.stdin.close()
+        try:
+            for process in self.processes.values():
+                process.wait()
+        except BaseException:
+            for process in self.processes.values():
+                process.kill()
+                process.wait()
+            raise
+        finally:
+            self.processes = {}
 
 
 def run_cells(
     cells: Sequence[Cell], out: Path, executor: Executor, watch: Watcher, stop: Callable[[], bool] = lambda: False
 ) -> bool:
     """Run what is not done; whether it was all attempted, that is, not stopped."""
-    folders = {prepare(out, cell): cell for cell in cells}
-    waiting = [folder for folder in folders if not is_done(folder)]
+    folders = {prepare(out, cell): cell for cell in cells if not is_done(cell_folder(out, cell))}
+    waiting = list(folders)
+    for folder in waiting:
+        (folder / FAILURE).unlink(missing_ok=True)  # of an earlier attempt
     try:
         while waiting or executor.running():
             if stop():
@@ -121,15 +135,21 @@ def run_cells(
 def progress(cells: Sequence[Cell], out: Path, running: Sequence[Path]) -> GridProgress:
     """How far the cells are, from what they have written."""
     folders = {cell_folder(out, cell): cell for cell in cells}
+    done = {folder for folder in folders if is_done(folder)}
     steps = {folder: steps_done(folder, cell.config.steps) * cell.config.seeds for folder, cell in folders.items()}
     return GridProgress(
-        done=sum(is_done(folder) for folder in folders),
-        failed=sum((folder / "failure.json").exists() for folder in folders if folder not in running),
-        running=tuple(folders[folder].name for folder in folders if folder in set(running)),
+        done=len(done),
+        failed=sum((folder / FAILURE).exists() for folder in folders.keys() - done - set(running)),
+        running=tuple(cell.name for folder, cell in folders.items() if folder in running and folder not in done),
         cells=len(folders),
         steps_done=sum(steps.values()),
         steps=sum(cell.config.steps * cell.config.seeds for cell in cells),
     )
+
+
+def gpu_memory_share(gpus: float) -> float:
+    """How much of a GPU's memory a cell may take at once, if it shares the GPU with others."""
+    return 0.75 if gpus >= 1 else 0.9 * gpus
 
 
 def conclude(study: Study, scale_name: str, scale: Scale, cells: Sequence[Cell], out: Path, command: str) -> Results:
@@ -163,27 +183,30 @@ def conclude(study: Study, scale_name: str, scale: Scale, cells: Sequence[Cell],
     return results
 
 
-def _provenance(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Where the runs were made, which may be elsewhere than where they are analysed."""
+def _provenance(summaries: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """Where the runs were made, which may be elsewhere than where they are analysed; in words."""
 
-    def distinct(name: str) -> list[Any]:
-        values: list[Any] = []
-        for summary in summaries:
-            if summary.get(name) not in values:
-                values.append(summary.get(name))
-        return values
+    def distinct(name: str, described: Callable[[Any], str]) -> str:
+        return "; ".join(dict.fromkeys(described(summary.get(name)) for summary in summaries))
 
     return {
-        "commits": distinct("commit"),
-        "hardware": distinct("hardware"),
-        "versions": distinct("versions"),
-        "analysed": {
-            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-            "commit": commit(),
-            "versions": versions(),
-            "hardware": hardware(),
-        },
+        "runs: hardware": distinct("hardware", _hardware_text),
+        "runs: commit": distinct("commit", str),
+        "runs: versions": distinct("versions", _versions_text),
+        "analysed on": f"{datetime.datetime.now(datetime.UTC).date().isoformat()}, {_hardware_text(hardware())}",
+        "analysed at": str(commit()),
     }
+
+
+def _hardware_text(found: Mapping[str, Any] | None) -> str:
+    if not found:
+        return "unknown"
+    devices = ", ".join(dict.fromkeys(str(device) for device in found["devices"] if device != "cpu"))
+    return f"{found['cpu_count']} CPUs ({found['cpu_model']}){', ' + devices if devices else ''}"
+
+
+def _versions_text(found: Mapping[str, Any] | None) -> str:
+    return ", ".join(f"{name} {version}" for name, version in (found or {}).items() if version)
 
 
 def _how_it_ended(code: int, folder: Path) -> str:

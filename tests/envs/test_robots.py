@@ -8,7 +8,16 @@ import gymnasium
 import numpy as np
 import pytest
 
-from element_rl.envs.robots import EnvSpec, coverage_cell, describe, make_env, orientation_of, position_of
+from element_rl.envs.robots import (
+    HEALTH_OPTION,
+    EnvSpec,
+    can_fall,
+    coverage_cell,
+    describe,
+    make_env,
+    orientation_of,
+    position_of,
+)
 
 ROBOTS = ["Hopper-v5", "Walker2d-v5", "Ant-v5", "Humanoid-v5", "Humanoid-v4", "Ant-v4", "Hopper-v4", "Walker2d-v4"]
 PLANAR = ("Hopper", "Walker2d")
@@ -66,7 +75,7 @@ def test_ant_observes_contact_forces_when_asked_to() -> None:
 
 def test_cells_of_the_map() -> None:
     ant = describe("Ant")
-    positions = np.array([[-50.0, -50.0], [-49.2, -48.8], [0.0, 0.0], [49.98, -50.0], [1e30, -1e30], [50.0, 50.0]])
+    positions = np.array([[-100.0, -100.0], [-98.4, -97.6], [0.0, 0.0], [99.96, -100.0], [1e30, -1e30], [100.0, 100.0]])
     np.testing.assert_array_equal(coverage_cell(ant, positions), [0, 1, 5050, 9900, 9900, 9999])
     assert coverage_cell(ant, positions.reshape(2, 3, 2).astype(np.float32)).shape == (2, 3)
     hopper = describe("Hopper")
@@ -147,3 +156,11 @@ def test_a_missing_dependency_is_one_sentence() -> None:
 def test_modules_of_worker_processes_do_not_import_jax() -> None:
     code = "import sys, element_rl.envs.collector; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_who_can_fall() -> None:
+    assert can_fall("Ant-v5") and can_fall("Humanoid-v4") and can_fall("Hopper-v5")
+    assert not can_fall("PointMaze-v0") and not can_fall("Pendulum-v1") and not can_fall("Ant-v3")
+    env = make_env("Hopper", **{HEALTH_OPTION: False})
+    env.reset(seed=0)
+    assert not any(env.step(env.action_space.high)[2] for _ in range(200))  # it has fallen long since
