@@ -25,6 +25,7 @@ from element_rl.studies.grid import FAILURE, Cell, cell_folder, is_done
 CELL = "cell.json"
 FAILED = 1
 PATIENCE = 60.0  # seconds for a process that was training here and is writing its last checkpoint
+LONGEST_REASON = 500  # characters: some errors come with a page
 
 
 def prepare(out: Path, cell: Cell) -> Path:
@@ -35,7 +36,7 @@ def prepare(out: Path, cell: Cell) -> Path:
     return folder
 
 
-def attempt(folder: Path, stop: Callable[[], bool] = lambda: False) -> None:
+def attempt(folder: Path, stop: Callable[[], bool] = lambda: False, patience: float = PATIENCE) -> None:
     """Train the cell in a folder until it is done; what keeps it from that is noted in the folder, then raised."""
     if is_done(folder):
         return
@@ -44,7 +45,7 @@ def attempt(folder: Path, stop: Callable[[], bool] = lambda: False) -> None:
         config = config_from_json(read_json_object(folder / CELL)["config"])
         begun = (folder / "config.json").exists()
         run = reopen_run(config, folder) if begun else create_run(config, folder)
-        explore(config, run, stop=stop, resume=begun, wait_seconds=PATIENCE)
+        explore(config, run, stop=stop, resume=begun, wait_seconds=patience)
     except Interrupted:
         raise
     except Exception as error:
@@ -54,7 +55,8 @@ def attempt(folder: Path, stop: Callable[[], bool] = lambda: False) -> None:
 
 def note_failure(folder: Path, reason: str) -> None:
     """Leave word of why the cell is not done."""
-    write_json(folder / FAILURE, {"reason": " ".join(reason.split())})
+    text = " ".join(reason.split())
+    write_json(folder / FAILURE, {"reason": text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]} …"})
 
 
 def main(folder: Path) -> int:

@@ -16,6 +16,7 @@ import tyro
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from element_rl.envs.robots import describe
 from element_rl.files import FileError
 from element_rl.stopping import INTERRUPTED, stop_signals
 from element_rl.studies.grid import Cell, Scale, Study, record
@@ -32,6 +33,7 @@ MODULES = {
     "additivity": "additivity",
 }
 MAZE = "maze"  # no grid of runs: it takes less than a minute
+STOPPING = "Stopping: every running cell writes a checkpoint first; once more to end at once."
 LINE_SECONDS = 30.0  # between two lines of progress where there is no terminal
 
 
@@ -62,10 +64,10 @@ def main(arguments: list[str]) -> int:
     cells = chosen_cells(study, scale, command.methods)
     out = _out(command)
     mine = sliced(cells, command.slice)
-    with stop_signals("Stopping: every running cell writes a checkpoint first; once more to end at once.") as stop:
-        executor = _executor(command)
-        with watching(f"{study.name}, {command.scale}: {len(mine)} cells", mine) as watch:
-            complete = run_cells(mine, out, executor, watch, stop)
+    executor = _executor(command)  # before the signals below: Ray has a handler of its own
+    title = f"{study.name}, {command.scale}: {len(mine)} cells"
+    with stop_signals(STOPPING) as stop, watching(title, mine) as watch:
+        complete = run_cells(mine, out, executor, watch, stop)
     written = "element study " + shlex.join(arguments)
     if not complete:
         print(f"Stopped. Continue with: {written}")
@@ -76,7 +78,7 @@ def main(arguments: list[str]) -> int:
     if command.slice is not None:
         print(f"{len(mine) - len(failed)} of {len(mine)} cells of slice {command.slice} are done.")
         print("The report is made by the same command without --slice, which runs nothing that is done.")
-    else:
+    elif len(failed) < len(cells):
         show(conclude(study, command.scale, scale, cells, out, written), out / study.name)
     return SOME_FAILED if failed else 0
 
@@ -111,10 +113,16 @@ def chosen_scale(study: Study, command: StudyCommand) -> Scale:
         value = getattr(command, name)
         if value is not None and value < 1:
             raise ValueError(f"--{name} must be at least 1, got {value}.")
-    envs = command.envs or scale.envs
+    envs = tuple(dict.fromkeys(map(_full_name, command.envs))) or scale.envs
     largest = max(scale.steps.values())
     steps = {env: command.steps or scale.steps.get(env, largest) for env in envs}
     return dataclasses.replace(scale, envs=envs, seeds=command.seeds or scale.seeds, steps=steps)
+
+
+def _full_name(env: str) -> str:
+    """An environment's name with its version, and with the module that registers it, if it was given."""
+    module, colon, _ = env.rpartition(":")
+    return f"{module}{colon}{describe(env).name}"
 
 
 def chosen_cells(study: Study, scale: Scale, methods: Sequence[str]) -> list[Cell]:
@@ -166,7 +174,8 @@ def watching(title: str, cells: Sequence[Cell]) -> Iterator[Watcher]:
         TimeRemainingColumn(),
         TextColumn("{task.fields[text]}"),
     )
-    with Progress(*columns, console=Console()) as bar:
+    # Cells report seldom, and some are much faster than others: speeds of the last hour are averaged.
+    with Progress(*columns, console=Console(), speed_estimate_period=3600.0) as bar:
         task = bar.add_task("study", total=sum(cell.config.steps * cell.config.seeds for cell in cells), text="")
         yield lambda now: bar.update(task, completed=now.steps_done, text=_status(now))
 

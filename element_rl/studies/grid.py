@@ -48,8 +48,8 @@ class Cell:
     @property
     def name(self) -> str:
         settings = json.dumps(to_json(dataclasses.asdict(self.config)), sort_keys=True)
-        reward = re.sub(r"[^\w.-]+", "_", self.config.reward).strip("_")
-        return f"{self.env}-{reward}-{hashlib.sha256(settings.encode()).hexdigest()[:8]}"
+        env, reward = (re.sub(r"[^\w.-]+", "_", text).strip("_") for text in (self.env, self.config.reward))
+        return f"{env}-{reward}-{hashlib.sha256(settings.encode()).hexdigest()[:8]}"
 
 
 @dataclass(frozen=True)
@@ -125,13 +125,13 @@ def record(out: Path, cell: Cell) -> CellRecord:
 
 
 def steps_done(folder: Path, steps: int) -> int:
-    """How far a cell has come, from the last line of its metrics."""
+    """How far a cell has come, from the last complete line of its metrics."""
     if is_done(folder):
         return steps
     try:
         with (folder / "metrics.csv").open("rb") as file:
             file.seek(max(file.seek(0, 2) - 4096, 0))
-            lines = file.read().decode(errors="replace").splitlines()
-        return int(float(lines[-1].split(",")[0]))
+            complete = file.read().decode(errors="replace").rpartition("\n")[0]
+        return int(float(complete.splitlines()[-1].split(",")[0]))
     except (OSError, ValueError, IndexError):
         return 0
