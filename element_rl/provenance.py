@@ -55,6 +55,19 @@ def hardware() -> dict[str, Any]:
     return {"cpu_count": count, "cpu_model": model, "devices": [device.device_kind for device in jax.devices()]}
 
 
+def hardware_text(found: Mapping[str, Any] | None) -> str:
+    """What `hardware` found, in words."""
+    if not found:
+        return "unknown"
+    devices = ", ".join(dict.fromkeys(str(device) for device in found["devices"] if device != "cpu"))
+    return f"{found['cpu_count']} CPUs ({found['cpu_model']}){', ' + devices if devices else ''}"
+
+
+def versions_text(found: Mapping[str, Any] | None) -> str:
+    """What `versions` found, in words."""
+    return ", ".join(f"{name} {version}" for name, version in (found or {}).items() if version)
+
+
 def config_difference(
     old: Mapping[str, Any], new: Mapping[str, Any], may_differ: Collection[str] = ("steps", "out", "resume")
 ) -> str | None:

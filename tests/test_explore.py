@@ -15,6 +15,7 @@ import pytest
 from element_rl.agents.sac import SACConfig
 from element_rl.config import ExploreConfig, resolved
 from element_rl.explore import Explorer, Interrupted, explore, metric_columns
+from element_rl.launch import create_run
 from element_rl.runs import RunFolder
 
 TIMING = ("env_steps_per_second", "wall_seconds")
@@ -30,16 +31,9 @@ SMALL = ExploreConfig(
     update_steps=100,
     random_seeds=0,
     workers=0,
-    env_options=("max_episode_steps=100",),
+    env_options=("max_episode_steps=100", "terminate_when_unhealthy=true"),  # episodes of unequal length
     sac=SACConfig(hidden_sizes=(16, 16), batch_size=16, learn_start=200),
 )
-
-
-def start(path: Path, config: ExploreConfig) -> RunFolder:
-    config, spec, reward = resolved(config)
-    settings = {"env": config.env, "reward": config.reward, "settings": dataclasses.asdict(config)}
-    bounds = {"coverage_bounds": spec.coverage_bounds, "coverage_axes": spec.coverage_axes}
-    return RunFolder.create(path, settings | bounds, metric_columns(reward))
 
 
 def outcome(run: RunFolder) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -57,7 +51,7 @@ def assert_same(a: tuple[dict, dict], b: tuple[dict, dict]) -> None:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    run = start(tmp_path_factory.mktemp("undisturbed") / "run", SMALL)
+    run = create_run(SMALL, tmp_path_factory.mktemp("undisturbed") / "run")
     explore(SMALL, run)
     return run
 
@@ -86,14 +80,14 @@ def test_metrics_and_summary(undisturbed: RunFolder) -> None:
 
 
 def test_the_same_seed_twice(undisturbed: RunFolder, tmp_path: Path) -> None:
-    run = start(tmp_path / "run", SMALL)
+    run = create_run(SMALL, tmp_path / "run")
     explore(SMALL, run)
     assert_same(outcome(undisturbed), outcome(run))
 
 
 def test_interrupted_anywhere_and_resumed(undisturbed: RunFolder, tmp_path: Path) -> None:
     """Stopped after 7, then 16 chunks: in the middle of episodes, of a log interval, of an update window."""
-    run = start(tmp_path / "run", SMALL)
+    run = create_run(SMALL, tmp_path / "run")
     for chunks in (7, 16):
         calls = []
 
@@ -109,16 +103,16 @@ def test_interrupted_anywhere_and_resumed(undisturbed: RunFolder, tmp_path: Path
 
 def test_workers_make_no_difference(undisturbed: RunFolder, tmp_path: Path) -> None:
     config = dataclasses.replace(SMALL, workers=2)
-    run = start(tmp_path / "run", config)
+    run = create_run(config, tmp_path / "run")
     explore(config, run)
     assert_same(outcome(undisturbed), outcome(run))
 
 
 def test_hnsw_memory_is_resumed_too(tmp_path: Path) -> None:
     config = dataclasses.replace(SMALL, memory="hnsw", steps=1_000, seeds=1)
-    whole = start(tmp_path / "whole", config)
+    whole = create_run(config, tmp_path / "whole")
     explore(config, whole)
-    parts = start(tmp_path / "parts", config)
+    parts = create_run(config, tmp_path / "parts")
     calls = []
     with pytest.raises(Interrupted):
         explore(config, parts, stop=lambda: len(calls) >= 14 or bool(calls.append(1)))
@@ -129,7 +123,7 @@ def test_hnsw_memory_is_resumed_too(tmp_path: Path) -> None:
 def test_longer_than_planned(undisturbed: RunFolder, tmp_path: Path) -> None:
     """A finished run can be continued with more steps."""
     config = dataclasses.replace(SMALL, steps=800)
-    run = start(tmp_path / "run", config)
+    run = create_run(config, tmp_path / "run")
     explore(config, run)
     explore(SMALL, run, resume=True)
     assert_same(outcome(undisturbed), outcome(run))
@@ -138,7 +132,7 @@ def test_longer_than_planned(undisturbed: RunFolder, tmp_path: Path) -> None:
 def test_random_and_extrinsic(tmp_path: Path) -> None:
     for reward in ("random", "extrinsic"):
         config = dataclasses.replace(SMALL, reward=reward, steps=600, random_seeds=1)
-        run = start(tmp_path / reward, config)
+        run = create_run(config, tmp_path / reward)
         summary = explore(config, run)
         assert summary["coverage"][0] > 0
         if reward == "extrinsic":
@@ -148,7 +142,7 @@ def test_random_and_extrinsic(tmp_path: Path) -> None:
 
 def test_an_environment_without_positions(tmp_path: Path) -> None:
     config = dataclasses.replace(SMALL, env="Pendulum-v1", steps=600, env_options=(), random_seeds=1)
-    run = start(tmp_path / "run", config)
+    run = create_run(config, tmp_path / "run")
     summary = explore(config, run)
     assert summary["coverage"] == [None, None]
     assert all(entropy > 0 for entropy in summary["episodic_entropy"])
@@ -239,3 +233,13 @@ def test_explorer_learns_nothing_before_there_is_something_to_learn_from() -> No
         assert explorer.learner.updates == 0
         explorer.train_chunk()
         assert explorer.learner.updates == 40
+
+
+def test_only_the_task_ends_an_episode_by_falling() -> None:
+    def options(reward: str, *given: str) -> tuple[str, ...]:
+        return resolved(ExploreConfig("Hopper", reward=reward, env_options=given))[0].env_options
+
+    assert options("element") == options("rnd") == options("random") == ("terminate_when_unhealthy=false",)
+    assert options("extrinsic") == ()
+    assert options("element", "terminate_when_unhealthy=true") == ("terminate_when_unhealthy=true",)
+    assert resolved(ExploreConfig("PointMaze"))[0].env_options == ()

@@ -47,3 +47,11 @@ def test_settings_are_compared_as_they_are_written() -> None:
     now = CONFIG | {"clip": np.inf, "width": np.int64(3), "bounds": ((-1.0, 1.0), (0, 2))}
     written = CONFIG | {"clip": None, "width": 3, "bounds": [[-1.0, 1.0], [0, 2]]}
     assert provenance.config_difference(written, now) is None
+
+
+def test_in_words() -> None:
+    assert provenance.hardware_text(None) == "unknown"
+    found = {"cpu_count": 16, "cpu_model": "A", "devices": ["H", "H"]}
+    assert provenance.hardware_text(found) == "16 CPUs (A), H"
+    assert provenance.hardware_text(found | {"devices": ["cpu"]}) == "16 CPUs (A)"
+    assert provenance.versions_text({"python": "3.11.7", "jax": "0.10.2", "faiss": None}) == "python 3.11.7, jax 0.10.2"

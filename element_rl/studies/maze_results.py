@@ -16,7 +16,7 @@ from element_rl.envs.maze import MAZE, SHALLOW, shallow_dead_ends
 from element_rl.files import to_json
 from element_rl.plots import save_figure
 from element_rl.plots.maze import MazeRow, maze_figure
-from element_rl.provenance import commit, hardware, versions
+from element_rl.provenance import commit, hardware, hardware_text, versions, versions_text
 from element_rl.studies.figures import draw_results
 from element_rl.studies.maze import MazeConfig, MazeOutcome, Watch, run_maze
 from element_rl.studies.report import write_report
@@ -78,8 +78,8 @@ def maze_results(outcome: MazeOutcome, command: str = "element maze") -> Results
         provenance={
             "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
             "commit": commit(),
-            "versions": versions(),
-            "hardware": hardware(),
+            "versions": versions_text(versions()),
+            "hardware": hardware_text(hardware()),
             "seconds": round(outcome.seconds, 1),
         },
     )

@@ -11,12 +11,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from element_rl.provenance import commit, hardware
+from element_rl.provenance import commit, hardware, hardware_text, versions_text
 from element_rl.studies.attempt import FAILED, note_failure, prepare
 from element_rl.studies.figures import draw_results
 from element_rl.studies.grid import FAILURE, Cell, Scale, Study, cell_folder, finished, is_done, record, steps_done
@@ -190,23 +190,12 @@ def _provenance(summaries: Sequence[dict[str, Any]]) -> dict[str, str]:
         return "; ".join(dict.fromkeys(described(summary.get(name)) for summary in summaries))
 
     return {
-        "runs: hardware": distinct("hardware", _hardware_text),
+        "runs: hardware": distinct("hardware", hardware_text),
         "runs: commit": distinct("commit", str),
-        "runs: versions": distinct("versions", _versions_text),
-        "analysed on": f"{datetime.datetime.now(datetime.UTC).date().isoformat()}, {_hardware_text(hardware())}",
+        "runs: versions": distinct("versions", versions_text),
+        "analysed on": f"{datetime.datetime.now(datetime.UTC).date().isoformat()}, {hardware_text(hardware())}",
         "analysed at": str(commit()),
     }
-
-
-def _hardware_text(found: Mapping[str, Any] | None) -> str:
-    if not found:
-        return "unknown"
-    devices = ", ".join(dict.fromkeys(str(device) for device in found["devices"] if device != "cpu"))
-    return f"{found['cpu_count']} CPUs ({found['cpu_model']}){', ' + devices if devices else ''}"
-
-
-def _versions_text(found: Mapping[str, Any] | None) -> str:
-    return ", ".join(f"{name} {version}" for name, version in (found or {}).items() if version)
 
 
 def _how_it_ended(code: int, folder: Path) -> str:

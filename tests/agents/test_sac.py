@@ -207,6 +207,15 @@ def test_a_reward_bonus_moves_the_critics() -> None:
     np.testing.assert_allclose(between, 2 * CONFIG.critic_learning_rate, rtol=1e-3)
 
 
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_centring_takes_a_share_of_the_mean_reward_away(share: float) -> None:
+    state, batch, key = fresh_state(), random_batch(), jax.random.key(3)
+    centred = update(state, batch, key, config=sac.SACConfig(hidden_sizes=(16, 16), reward_centring=share))
+    by_hand = batch._replace(reward=batch.reward - share * np.mean(np.asarray(batch.reward)))
+    for mine, theirs in zip(*map(jax.tree.leaves, (centred, update(state, by_hand, key, config=CONFIG))), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-6, atol=1e-7)
+
+
 def test_terminated_masks_the_bootstrap_and_may_be_float_or_bool() -> None:
     state, batch, noise = fresh_state(), random_batch(), random_noise()
     as_bool = critic_target(state, batch, noise, 0.99)
