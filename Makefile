@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := dev,ray
+EXTRAS := dev
 FIRST_LOOK := runs/first-look-$(shell date +%Y%m%d-%H%M%S)
 STAMP := $(VENV)/.installed
 
