@@ -33,7 +33,8 @@ def cells(scale: Scale) -> list[Cell]:
 
 
 def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
-    paths, rows = [], []
+    paths: list[Paths] = []
+    rows: list[tuple[str, int, int, float, int, int]] = []
     for env, entries in by_environment(done).items():
         for entry in entries:
             agent = median_seed(entry)
@@ -46,7 +47,7 @@ def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
         "Farthest: mean over episodes of the largest distance reached. "
         "Directions: in how many of 12 sectors of 30° episodes end.",
     )
-    return Findings(notes=(*notes, *length_notes(done)), tables=(table,), paths=tuple(paths))
+    return Findings(_changes(rows), (*notes, *length_notes(done)), (table,), paths=tuple(paths))
 
 
 def median_seed(entry: FinishedCell) -> int:
@@ -117,6 +118,19 @@ def _measures(entry: FinishedCell, episodes: Sequence[np.ndarray]) -> tuple[int,
     sectors = np.floor((np.arctan2(ends[:, 1], ends[:, 0]) + np.pi) / (np.pi / 6)).astype(int) % 12
     visited = np.unique(np.concatenate([np.asarray(coverage_cell(spec, path)) for path in episodes]))
     return len(episodes), farthest, len(np.unique(sectors)), len(visited)
+
+
+def _changes(rows: Sequence[tuple[str, int, int, float, int, int]]) -> tuple[str, ...]:
+    """The first checkpoint's policy beside the last one's, for every environment."""
+    said = []
+    for env in dict.fromkeys(row[0] for row in rows):
+        (_, first, _, near, few, little), *_, (_, last, _, far, many, much) = [row for row in rows if row[0] == env] * 2
+        if last > first:
+            said.append(
+                f"On {env} the policy at {steps_text(first)} steps gets {near:.3g} m away, in {few} of 12 directions, through "
+                f"{little:,} cells; at {steps_text(last)} steps {far:.3g} m, in {many} directions, through {much:,} cells."
+            )
+    return tuple(said)
 
 
 STUDY = Study(

@@ -41,6 +41,8 @@ def test_analysis(finished) -> None:
     found = analyse([finished], SCALE)
     (paths,) = found.paths
     assert [group.label for group in paths.groups] == ["320 steps", "640 steps"]
+    (sentence,) = found.sentences
+    assert sentence.startswith(f"On {ENV} the policy at 320 steps gets ")
     (table,) = found.tables
     assert [row[:3] for row in table.rows] == [(ENV, 320, 2), (ENV, 640, 2)]
     ends = acted(finished, 640, median_seed(finished), 700)[-1][-1]
