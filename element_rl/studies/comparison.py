@@ -26,7 +26,7 @@ SMOKE = Scale(
     samples=1_000,
     # Most of the time goes into compiling; the rest is kept so small that all of it, learning too, is over in a minute.
     options={
-        "sac": {"hidden_sizes": (16, 16), "batch_size": 16, "learn_start": 450},
+        "sac": {"hidden_sizes": (16,), "batch_size": 16, "learn_start": 450},
         "env_options": ("max_episode_steps=100",),
         "log_every": 60,
         "replay_size": 1_000,
@@ -117,12 +117,12 @@ def _series(entry: FinishedCell, column: str) -> Series:
     known = np.isfinite(values).any(axis=0)
     curve = curve_with_interval(values[:, known])
     parts = [tuple(float(f"{v:.6g}") for v in part) for part in (curve.value, curve.low, curve.high)]
-    return Series(entry.cell.method, tuple(steps[known].tolist()), *parts)
+    return Series(entry.cell.method, tuple(map(float, steps[known])), *parts)
 
 
 def _map(entry: FinishedCell, most_frames: int) -> Map:
     config, run = entry.run.config, entry.run
-    steps = run.checkpoint_steps()
+    steps = entry.checkpoint_steps()
     shown = [steps[i] for i in np.unique(np.linspace(0, len(steps) - 1, min(most_frames, len(steps))).astype(int))]
     frames = tuple(Frame.of(f"{steps_text(step)} steps", run.load_visits(step).sum(axis=0)) for step in shown)
     axes = config["coverage_axes"]

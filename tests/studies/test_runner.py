@@ -1,0 +1,241 @@
+"""Studies survive what happens to them: the same seeds twice, being killed, cells that fail. Real runs in real processes.
+
+This file is also a program, which runs the little study of these tests: what is killed below is that.
+"""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from element_rl.agents.sac import SACConfig
+from element_rl.config import ExploreConfig
+from element_rl.files import to_json
+from element_rl.runs import RunFolder
+from element_rl.studies import coverage
+from element_rl.studies.attempt import CELL, note_failure, prepare
+from element_rl.studies.grid import FAILURE, Cell, Scale, Study, cell_folder, is_done, steps_done
+from element_rl.studies.results import Results, read_results
+from element_rl.studies.runner import GridProgress, Processes, conclude, progress, run_cells
+
+SECONDS = 120.0  # that anything here may take on a busy machine
+SCALE = Scale(("PointMaze-v0",), 2, {"PointMaze-v0": 600})
+STUDY = Study("tiny", "Tiny", "Does it run?", {"smoke": SCALE}, lambda scale: CELLS, coverage.analyse)
+
+
+def tiny_cell(method: str, env: str = "PointMaze-v0", reward: str = "random", **settings: Any) -> Cell:
+    """A cell of a second or two: 600 steps, episodes of 50, a network of 8."""
+    config = ExploreConfig(
+        env,
+        reward,
+        **{"steps": 600, "seeds": 2, "replay_size": 700, "workers": 0, "random_seeds": 0, "chunk_steps": 20} | settings,
+        env_options=("max_episode_steps=50",),
+        sac=SACConfig(hidden_sizes=(8,), batch_size=8, learn_start=100),
+    )
+    return Cell(env, method, config)
+
+
+CELLS = [
+    tiny_cell("random"),
+    tiny_cell("element", reward="element", steps=1_200, checkpoint_every=100),
+    tiny_cell("random, other seeds", seed=7),
+]
+
+
+def study(out: Path, cells: Sequence[Cell] = CELLS, together: int = 1) -> Results:
+    assert run_cells(cells, out, Processes(together), lambda progress: None)
+    return conclude(STUDY, "smoke", SCALE, cells, out, "element study tiny")
+
+
+def comparable(results: Results) -> dict[str, Any]:
+    """All of the results that should not change when they are made again."""
+    cells = [dataclasses.replace(cell, seconds=None) for cell in results.cells]
+    values: dict[str, Any] = to_json(dataclasses.replace(results, cells=tuple(cells), provenance={}))
+    return values
+
+
+def tables(out: Path, name: str = "tiny") -> dict[str, bytes]:
+    found = {path.name: path.read_bytes() for path in (out / name / "tables").iterdir()}
+    assert found
+    return found
+
+
+def files(folder: Path) -> dict[str, int]:
+    """When each file was written."""
+    return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def wait_until(happened: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not happened():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.01)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Cells of the same shape need not compile the same programs again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "compiled"))
+        patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+        yield
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("undisturbed")
+    study(out, together=2)
+    return out
+
+
+def test_killed_in_the_middle_it_ends_as_if_nothing_had_happened(undisturbed: Path, tmp_path: Path) -> None:
+    first, second, third = (cell_folder(tmp_path, cell) for cell in CELLS)
+    parent = subprocess.Popen([sys.executable, __file__, str(tmp_path)], stdin=subprocess.DEVNULL)
+    wait_until(lambda: any((second / "checkpoints").glob("step_*")), "a checkpoint of the second cell")
+    parent.kill()
+    parent.wait()
+    # The cell's process, now without a parent, stops by itself: then its folder can be had.
+    with RunFolder.open(second).exclusively(SECONDS):
+        stopped = RunFolder.open(second).latest_checkpoint()
+    assert stopped is not None
+    assert 100 <= stopped < 1_200
+    assert is_done(first)
+    assert not is_done(second)
+    assert not (third / "config.json").exists()
+    assert not (second / FAILURE).exists()
+    before = files(first), files(second / "checkpoints")
+
+    results = study(tmp_path)
+
+    assert files(first) == before[0]
+    after = files(second / "checkpoints")
+    kept = {name: when for name, when in before[1].items() if "resume" not in name}
+    assert kept  # it went on from its checkpoint: what it had written before is as it was
+    assert {name: after[name] for name in kept} == kept
+    assert tables(tmp_path) == tables(undisturbed)
+    assert comparable(results) == comparable(read_results(undisturbed / "tiny"))
+
+
+def test_cells_that_are_done_are_not_run_again(undisturbed: Path) -> None:
+    before = files(undisturbed / "cells")
+    seen: list[GridProgress] = []
+    assert run_cells(CELLS, undisturbed, Processes(), seen.append)
+    assert files(undisturbed / "cells") == before
+    assert seen == [GridProgress(3, 0, (), 3, 2 * (600 + 1_200 + 600), 2 * (600 + 1_200 + 600))]
+
+
+CRASHING = """
+import os, signal
+import gymnasium
+from element_rl.envs.point_maze import PointMaze
+
+class Crash(PointMaze):
+    def step(self, action):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+gymnasium.register("Crash-v0", entry_point=Crash, max_episode_steps=50)
+"""
+RAISING = """
+from element_rl.rewards.extrinsic import ExtrinsicReward
+
+class Raising(ExtrinsicReward):
+    def reward(self, state, batch):
+        raise RuntimeError("the sun\\nwent out")
+"""
+
+
+def test_cells_that_fail_say_why_and_the_others_finish(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "crashing.py").write_text(CRASHING)
+    (tmp_path / "raising.py").write_text(RAISING)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    killed = tiny_cell("killed", "crashing:Crash-v0", seeds=1)
+    raised = tiny_cell("raised", reward=f"{tmp_path / 'raising.py'}:Raising", seeds=1)
+    seen: list[GridProgress] = []
+    cells = [killed, raised, CELLS[0]]
+    assert run_cells(cells, undisturbed, Processes(2), seen.append)
+    results = conclude(STUDY, "smoke", SCALE, cells, undisturbed, "element study tiny")
+    assert [cell.state for cell in results.cells] == ["failed", "failed", "done"]
+    assert "SIGKILL (out of memory?)" in results.cells[0].reason
+    assert results.cells[1].reason == "RuntimeError: the sun went out"
+    assert RunFolder.open(cell_folder(undisturbed, raised)).read_metrics() == {}
+    assert [row[:3] for row in results.tables[0].rows] == [("PointMaze-v0", "random", 2)]
+    assert (seen[-1].done, seen[-1].failed, seen[-1].running) == (1, 2, ())
+    assert seen[0].failed == 0
+    assert len(seen[0].running) == 2
+
+
+def test_a_cell_that_was_told_twice_still_writes_its_checkpoint(tmp_path: Path) -> None:
+    """Job schedulers tell every process to stop, and the study then tells its cells."""
+    cell = tiny_cell("random", steps=100_000, seeds=1, checkpoint_every=200)
+    executor, folder = Processes(), prepare(tmp_path, cell)
+    executor.start(folder, cell)
+    process = executor.processes[folder]
+    wait_until(lambda: any((folder / "checkpoints").glob("step_*")), "a checkpoint")
+    process.send_signal(signal.SIGTERM)
+    executor.stop()
+    assert process.returncode == 130
+    assert executor.running() == []
+    run = RunFolder.open(folder)
+    assert 200 <= (run.latest_checkpoint() or 0) < 100_000
+    run.load_resume()
+
+
+def test_who_will_not_wait_for_checkpoints_ends_the_cells(tmp_path: Path) -> None:
+    """The waiting is interrupted, as by a second Ctrl-C, while a cell takes no notice of anything."""
+    executor = Processes()
+    deaf = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], stdin=subprocess.PIPE)
+    executor.processes[tmp_path] = deaf
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            executor.stop()
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+    assert deaf.returncode == -signal.SIGKILL
+    assert executor.running() == []
+
+
+def test_progress_reads_what_cells_have_written(tmp_path: Path) -> None:
+    cell, other = tiny_cell("random"), tiny_cell("random, other seeds", seed=7)
+    folder = prepare(tmp_path, cell)
+    assert json.loads((folder / CELL).read_text())["method"] == "random"
+    assert steps_done(folder, 600) == 0
+    lines = "step,seed\n120,0\n120,1\n"
+    (folder / "metrics.csv").write_text("step,se")
+    assert steps_done(folder, 600) == 0
+    (folder / "metrics.csv").write_text(lines + "24")
+    assert steps_done(folder, 600) == 120  # the last line is only half there
+    (folder / "metrics.csv").write_text(lines * 1_000 + "240,0\n")
+    assert steps_done(folder, 600) == 240
+    note_failure(folder, "x" * 2_000)
+    assert len((folder / FAILURE).read_text()) < 600
+    now = progress([cell, other], tmp_path, [folder])
+    assert now == GridProgress(0, 0, (cell.name,), 2, 480, 2_400)
+    assert progress([cell, other], tmp_path, []).failed == 1
+
+
+def test_names_of_cells() -> None:
+    """The same settings are the same cell, whatever they are called; others are another; any name makes one folder."""
+    assert tiny_cell("random").name == tiny_cell("nobody").name
+    assert tiny_cell("random").name != tiny_cell("random", seed=1).name
+    assert len(Path(tiny_cell("random", "own/module:Env-v0").name).parts) == 1
+    assert os.sep not in tiny_cell("own", reward="/a/file.py:make").name
+
+
+if __name__ == "__main__":
+    study(Path(sys.argv[1]))
