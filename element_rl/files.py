@@ -5,9 +5,10 @@
     write_text                   any other text
     write_atomically             any file that something else fills, such as FAISS or matplotlib
     append                       to the end of a file: everything or nothing
+    locked                       a file that one process at a time may hold
 
 A file is written under a temporary name beside its final one, put on the disk and renamed; nothing is ever pickled. What
-goes wrong is said in one sentence as a `FileError`. The functions below `append` are for those who write a whole folder
+goes wrong is said in one sentence as a `FileError`. The functions below `locked` are for those who write a whole folder
 in this way.
 """
 
@@ -18,6 +19,7 @@ import json
 import math
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,11 @@ from typing import Any
 import numpy as np
 import safetensors
 import safetensors.numpy
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 ADVICE = "restore it from a copy or make it again"
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -98,6 +105,25 @@ def append(path: Path, data: bytes) -> None:
                 raise
     except OSError as error:
         _report_failed_write(error, path, len(data))
+
+
+@contextlib.contextmanager
+def locked(path: Path, wait_seconds: float = 0.0) -> Iterator[None]:
+    """Within this the file is this process's own; one that dies lets go of it. BlockingIOError if it is another's for longer.
+
+    Where files cannot be locked (Windows) nothing is locked.
+    """
+    deadline = time.monotonic() + wait_seconds
+    with path.open("rb") as file:
+        while fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(0.2)
+        yield
 
 
 def sync(path: Path) -> None:

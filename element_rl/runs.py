@@ -29,19 +29,15 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 from element_rl.events import first_records, metric_records
 from element_rl.files import (
     FileError,
     append,
+    locked,
     read_arrays,
     read_json_object,
     removing_on_failure,
@@ -136,12 +132,12 @@ class RunFolder:
 
         Another one that is there already is given `wait_seconds` to finish: it may be writing its last checkpoint.
         """
-        with (self.path / "config.json").open("rb") as held:
-            deadline = time.monotonic() + wait_seconds
-            while not _locked(held):
-                if time.monotonic() >= deadline:
-                    raise RunError(f"Another process is training in {self.path}: wait for it, or choose another --out.")
-                time.sleep(0.2)
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(locked(self.path / "config.json", wait_seconds))
+            except BlockingIOError:
+                sentence = f"Another process is training in {self.path}: wait for it, or choose another --out."
+                raise RunError(sentence) from None
             yield
 
     def append_metrics(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -355,16 +351,6 @@ def _field(value: Any) -> str:
     if np.isnan(number):
         return ""
     return str(int(number)) if isinstance(number, np.bool_) else str(number)
-
-
-def _locked(file: BinaryIO) -> bool:
-    """Whether the file is this process's own now; always, where files cannot be locked."""
-    if fcntl is not None:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-    return True
 
 
 def _listed(names: Sequence[object], most: int = 5) -> str:
