@@ -21,22 +21,17 @@ Nothing here knows reinforcement learning, and reading a run folder loads neithe
 """
 
 import contextlib
-import csv
-import io
 import os
 import re
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from element_rl.events import first_records, metric_records
 from element_rl.files import (
     FileError,
-    append,
     locked,
     read_arrays,
     read_json_object,
@@ -45,9 +40,9 @@ from element_rl.files import (
     to_json,
     write_arrays_directly,
     write_json,
-    write_text,
 )
 from element_rl.manifests import MANIFEST, read_manifest, verify, write_manifest
+from element_rl.metrics_log import MetricsLog
 
 METRIC_COLUMNS = (
     "step",  # environment steps per seed so far
@@ -92,9 +87,7 @@ class RunFolder:
         self.figures_path = path / "figures"
         self.evaluation_path = path / "evaluation"
         self.checkpoints_path = path / "checkpoints"
-        self._metric_columns = tuple(metric_columns)
-        self._events_path: Path | None = None
-        self._purge_step: int | None = None
+        self._metrics = MetricsLog(self.metrics_path, metric_columns)
 
     @classmethod
     def create(
@@ -141,48 +134,16 @@ class RunFolder:
             yield
 
     def append_metrics(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Adds one row per step and seed to metrics.csv and to TensorBoard; on the disk, whole, on return.
-
-        Values are scalars; None, NaN and columns a row does not have become empty fields.
-        """
-        lines = io.StringIO()
-        columns = self._columns_on_disk()
-        if not columns:
-            columns = self._metric_columns
-            lines.write(",".join(columns) + "\n")
-        for row in rows:
-            if unknown := sorted(set(row) - set(columns)):
-                raise ValueError(
-                    f"metrics.csv has no column {', '.join(unknown)}: name it in metric_columns when creating the run."
-                )
-            if "step" not in row or "seed" not in row:
-                raise ValueError(f"A row of metrics needs step and seed, and has only {', '.join(row)}.")
-            lines.write(",".join(_field(row.get(column)) for column in columns) + "\n")
-        append(self.metrics_path, lines.getvalue().encode())
-        self._append_events(rows)
+        """Adds one row per step and seed to metrics.csv and to TensorBoard; on the disk, whole, on return."""
+        self._metrics.append(rows)
 
     def truncate_metrics(self, step: int) -> None:
         """Drops what was logged after `step`, when a run goes back to its checkpoint; TensorBoard hides it too."""
-        self._purge_step, self._events_path = step + 1, None
-        header, rows = self._metric_rows()
-        if not header:
-            self.metrics_path.unlink(missing_ok=True)
-            return
-        kept = [row for row in rows if int(float(row[header.index("step")])) <= step]
-        text = "".join(",".join(row) + "\n" for row in [header, *kept])
-        write_text(self.metrics_path, text)
+        self._metrics.truncate(step)
 
     def read_metrics(self) -> dict[str, np.ndarray]:
         """Columns of metrics.csv: `step` and `seed` as int64, the others as float64 with NaN for empty fields."""
-        header, rows = self._metric_rows()
-        metrics = {}
-        for position, name in enumerate(header):
-            dtype = np.int64 if name in ("step", "seed") else np.float64
-            try:
-                metrics[name] = np.array([float(row[position] or "nan") for row in rows], np.float64).astype(dtype)
-            except ValueError as error:
-                raise RunError(f"{self.metrics_path} holds something else than numbers in column {name}.") from error
-        return metrics
+        return self._metrics.read()
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         write_json(self.summary_path, summary)
@@ -315,42 +276,6 @@ class RunFolder:
             os.replace(folder, hidden)
             sync(folder.parent)
             shutil.rmtree(hidden, ignore_errors=True)
-
-    def _columns_on_disk(self) -> Sequence[str]:
-        """The header of metrics.csv; empty before the first row."""
-        if not self.metrics_path.exists():
-            return []
-        with self.metrics_path.open(newline="") as file:
-            return next(csv.reader(file), [])
-
-    def _metric_rows(self) -> tuple[list[str], list[list[str]]]:
-        """Header and rows; a last line without its end was cut short by a kill and does not count."""
-        text = self.metrics_path.read_text() if self.metrics_path.exists() else ""
-        complete = text.rpartition("\n")[0]
-        if not complete:
-            return [], []
-        header, *rows = csv.reader(io.StringIO(complete))
-        for number, row in enumerate(rows, start=2):
-            if len(row) != len(header):
-                raise RunError(
-                    f"{self.metrics_path} is damaged in line {number} ({len(row)} fields, {len(header)} columns): "
-                    "remove that line."
-                )
-        return header, rows
-
-    def _append_events(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        path = self._events_path or self.path / f"events.out.tfevents.{time.time_ns()}"
-        start = b"" if self._events_path else first_records(self._purge_step)
-        append(path, start + metric_records(rows))
-        self._events_path = path
-
-
-def _field(value: Any) -> str:
-    """One field of metrics.csv; the shortest text that reads back as the same number of its precision."""
-    number = np.asarray(np.nan if value is None else value)[()]
-    if np.isnan(number):
-        return ""
-    return str(int(number)) if isinstance(number, np.bool_) else str(number)
 
 
 def _listed(names: Sequence[object], most: int = 5) -> str:

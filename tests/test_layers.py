@@ -27,7 +27,8 @@ ALLOWED = {
     "events": set(),
     "provenance": {"files"},
     "manifests": {"files"},
-    "runs": {"files", "events", "manifests"},
+    "metrics_log": {"files", "events"},
+    "runs": {"files", "manifests", "metrics_log"},
     "plots": {"runs", "files"},
 }
 FORBIDDEN_OUTSIDE = {

@@ -161,10 +161,10 @@ def test_damaged_metrics_are_named(run: RunFolder) -> None:
     run.append_metrics([row(1, 0), row(2, 0)])
     good = run.metrics_path.read_text()
     run.metrics_path.write_text(good + "3,0\n")
-    with pytest.raises(RunError, match=r"metrics\.csv is damaged in line 4 \(2 fields, 18 columns\)"):
+    with pytest.raises(FileError, match=r"metrics\.csv is damaged in line 4 \(2 fields, 18 columns\)"):
         run.read_metrics()
     run.metrics_path.write_text(good.replace("2,0,", "2,0,many"))
-    with pytest.raises(RunError, match=r"something else than numbers in column episodes"):
+    with pytest.raises(FileError, match=r"something else than numbers in column episodes"):
         run.read_metrics()
 
 
