@@ -5,16 +5,15 @@ import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 import pytest
+from by_hand import KEY, assert_a_checkpoint_gives_the_same_rewards, assert_population_equals_agents_alone
 
 from element_rl.mlp import MLP
 from element_rl.replay import Episode, Transitions
 from element_rl.rewards.apt import AptConfig, AptReward, AptState, feature_loss, features
 from element_rl.rewards.interface import Reward, RewardSpec
 from element_rl.rewards.inverse_model import InverseModel
-from element_rl.trees import arrays_to_tree, tree_to_arrays
 
 SPEC = RewardSpec(observation_dim=3, action_dim=2, state_dim=2, max_episode_steps=8, total_steps=100)
-KEY = jax.random.key(0)
 INIT = jax.jit(AptReward.init, static_argnums=(0, 2))  # compiled once per setting and shape, not operation by operation
 UPDATE = jax.jit(AptReward.update, static_argnums=0)
 REWARD = jax.jit(AptReward.reward, static_argnums=0)
@@ -200,34 +199,12 @@ def test_empty_single_and_constant_inputs_are_finite(form: str) -> None:
 
 
 def test_population_equals_agents_alone() -> None:
-    reward = apt(form="paper")
-    keys = jax.random.split(KEY, 3)
-    batches = [random_batches(3, seed=agent) for agent in range(3)]
-    stacked = [jax.tree.map(lambda *leaves: jnp.stack(leaves), *[batches[a][i] for a in range(3)]) for i in range(3)]
-    population = jax.vmap(lambda key: reward.init(key, SPEC))(keys)
-    update = jax.jit(jax.vmap(reward.update))
-    for batch in stacked:
-        population, losses = update(population, batch, keys)
-    together = jax.jit(jax.vmap(reward.reward))(population, stacked[-1])
-    for agent in range(3):
-        state = INIT(reward, keys[agent], SPEC)
-        for batch in batches[agent]:
-            state, alone = UPDATE(reward, state, batch, KEY)
-        np.testing.assert_allclose(together[agent], REWARD(reward, state, batches[agent][-1]), rtol=1e-5, atol=1e-5)
-        np.testing.assert_allclose(losses["apt_inverse_loss"][agent], alone["apt_inverse_loss"], rtol=1e-5)
+    assert_population_equals_agents_alone(apt(form="paper"), SPEC, lambda agent: random_batches(3, seed=agent))
 
 
 @pytest.mark.parametrize("options", [{"form": "paper"}, {"forward_model": False}])
 def test_a_checkpoint_gives_the_same_rewards(options: dict) -> None:
-    reward = apt(**options)
-    state = INIT(reward, KEY, SPEC)
-    batches = random_batches(4)
-    for batch in batches[:3]:
-        state, _ = UPDATE(reward, state, batch, KEY)
-    restored = arrays_to_tree(INIT(reward, jax.random.key(9), SPEC), tree_to_arrays(state, "reward"), "reward")
-    state, _ = UPDATE(reward, state, batches[3], KEY)
-    restored, _ = UPDATE(reward, restored, batches[3], KEY)
-    np.testing.assert_array_equal(REWARD(reward, restored, batches[3]), REWARD(reward, state, batches[3]))
+    assert_a_checkpoint_gives_the_same_rewards(apt(**options), SPEC, random_batches(4))
 
 
 @pytest.mark.parametrize(

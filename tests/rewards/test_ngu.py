@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from by_hand import episode_of
 
 from element_rl.replay import Episode, Transitions
 from element_rl.rewards import Reward, RewardSpec
@@ -33,26 +34,6 @@ def ngu(**options) -> NguReward:
 def fresh(seed: int = 0) -> NguState:
     """A new state; only widths of layers shape it, so it serves every setting tested here."""
     return init(ngu(), jax.random.key(seed), SPEC)
-
-
-def episode_of(observations: np.ndarray, rows: int = 40, garbage: float = 7.0) -> Episode:
-    """The episode that visits the given observations, [T + 1, O]; padding holds garbage."""
-    length = len(observations) - 1
-
-    def padded(values: np.ndarray) -> jax.Array:
-        filling = np.full((rows - length, *values.shape[1:]), garbage)
-        return jnp.asarray(np.concatenate([values, filling]).astype(np.float32))
-
-    return Episode(
-        observation=padded(observations[:-1]),
-        action=padded(np.zeros((length, 2))),
-        next_observation=padded(observations[1:]),
-        extrinsic_reward=padded(np.zeros(length)),
-        terminated=jnp.arange(rows) == length - 1,
-        state=padded(np.zeros((length, 4))),
-        mask=jnp.arange(rows) < length,
-        step=jnp.arange(rows),
-    )
 
 
 def batch_of(size: int, seed: int = 0) -> Transitions:

@@ -7,37 +7,22 @@ import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 import pytest
+from by_hand import (
+    KEY,
+    assert_a_checkpoint_gives_the_same_rewards,
+    assert_population_equals_agents_alone,
+    batch_of_states,
+    random_batches_of_states,
+)
 
 from element_rl.replay import Episode, Transitions
 from element_rl.rewards.interface import Reward, RewardSpec
 from element_rl.rewards.re3 import Re3Config, Re3Reward
-from element_rl.trees import arrays_to_tree, tree_to_arrays
 
 SPEC = RewardSpec(observation_dim=3, action_dim=2, state_dim=2, max_episode_steps=8, total_steps=100)
-KEY = jax.random.key(0)
 INIT = jax.jit(Re3Reward.init, static_argnums=(0, 2))  # compiled once per setting and shape, not operation by operation
 UPDATE = jax.jit(Re3Reward.update, static_argnums=0)
 REWARD = jax.jit(Re3Reward.reward, static_argnums=0)
-
-
-def batch_of(states: np.ndarray, next_observations: np.ndarray | None = None) -> Transitions:
-    states = np.asarray(states, np.float32)
-    size = len(states)
-    next_observations = np.zeros((size, 3)) if next_observations is None else next_observations
-    return Transitions(
-        observation=jnp.zeros((size, 3)),
-        action=jnp.zeros((size, 2)),
-        next_observation=jnp.asarray(next_observations, jnp.float32),
-        extrinsic_reward=jnp.zeros(size),
-        terminated=jnp.zeros(size, bool),
-        state=jnp.asarray(states),
-        notes={},
-    )
-
-
-def random_batches(number: int, size: int = 6, seed: int = 0) -> list[Transitions]:
-    rng = np.random.default_rng(seed)
-    return [batch_of(rng.normal(size=(size, 2)), rng.normal(size=(size, 3))) for _ in range(number)]
 
 
 def re3(**options) -> Re3Reward:
@@ -53,11 +38,11 @@ def kth(vectors: np.ndarray, pool: np.ndarray, k: int) -> np.ndarray:
 def test_by_hand() -> None:
     """On a line 0, 1, 3, 7: the third neighbours are 7, 6, 4 and 7 away."""
     reward = re3()
-    batch = batch_of([[0, 0], [1, 0], [3, 0], [7, 0]])
+    batch = batch_of_states([[0, 0], [1, 0], [3, 0], [7, 0]])
     state, metrics = UPDATE(reward, INIT(reward, KEY, SPEC), batch, KEY)
     assert metrics == {}
     np.testing.assert_allclose(REWARD(reward, state, batch), np.log([8, 7, 5, 8]), rtol=1e-6)
-    second = batch_of([[0, 4], [0, 0]])  # now five in the pool, one of them drawn again
+    second = batch_of_states([[0, 4], [0, 0]])  # now five in the pool, one of them drawn again
     state, _ = UPDATE(reward, state, second, KEY)
     np.testing.assert_allclose(REWARD(reward, state, second), [math.log(1 + 5), math.log(1 + 4)], rtol=1e-6)
     terms = jax.jit(reward.reward_terms)(state, second)
@@ -70,7 +55,7 @@ def test_against_a_plain_loop_over_updates_with_the_codes_running_deviation() ->
     paper, code = re3(), re3(form="code")
     paper_state, code_state = INIT(paper, KEY, SPEC), INIT(code, KEY, SPEC)
     pool, distances_so_far = np.zeros((0, 2)), []
-    for batch in random_batches(6):
+    for batch in random_batches_of_states(6, size=6):
         pool = np.concatenate([pool, np.asarray(batch.state)])[-16:]
         distance = kth(np.asarray(batch.state), pool, 3)
         distances_so_far += distance.tolist()
@@ -85,7 +70,7 @@ def test_observation_space_encodes_the_next_observation() -> None:
     """A plain NumPy copy of the encoder: two ReLU layers, 50 outputs, standardised, tanh."""
     reward = re3(space="observation")
     state = INIT(reward, KEY, SPEC)
-    (batch,) = random_batches(1, size=8)
+    (batch,) = random_batches_of_states(1, size=8)
     hidden = np.asarray(batch.next_observation, float)
     for layer, (weight, bias) in enumerate(zip(state.encoder.weights, state.encoder.biases, strict=True)):
         hidden = hidden @ np.asarray(weight, float) + np.asarray(bias)
@@ -101,7 +86,7 @@ def test_observation_space_encodes_the_next_observation() -> None:
 @pytest.mark.parametrize("space", ["state", "observation"])
 def test_only_the_next_observation_counts(space: str) -> None:
     reward = re3(space=space)
-    batches = random_batches(2)
+    batches = random_batches_of_states(2, size=6)
     moved = [b._replace(observation=b.observation + 5, terminated=~b.terminated) for b in batches]
 
     def rewards(batches: list[Transitions]) -> np.ndarray:
@@ -134,45 +119,26 @@ def test_observe_changes_nothing() -> None:
 def test_empty_single_and_constant_inputs_are_finite(form: str, space: str) -> None:
     reward = re3(form=form, space=space)
     state = INIT(reward, KEY, SPEC)
-    constant = batch_of(np.ones((4, 2)), np.ones((4, 3)))
+    constant = batch_of_states(np.ones((4, 2)), np.ones((4, 3)))
     assert REWARD(reward, state, constant).tolist() == [0, 0, 0, 0], "the pool is empty"
-    state, _ = UPDATE(reward, state, batch_of(np.ones((1, 2)), np.ones((1, 3))), KEY)
+    state, _ = UPDATE(reward, state, batch_of_states(np.ones((1, 2)), np.ones((1, 3))), KEY)
     state, _ = UPDATE(reward, state, constant, KEY)
     assert REWARD(reward, state, constant).tolist() == [0, 0, 0, 0], "one state, drawn five times"
-    other = batch_of(np.zeros((1, 2)), np.zeros((1, 3)))
+    other = batch_of_states(np.zeros((1, 2)), np.zeros((1, 3)))
     assert np.isfinite(REWARD(reward, state, other)).all()
     assert (np.asarray(REWARD(reward, state, other)) > 0).all()
 
 
 @pytest.mark.parametrize("options", [{}, {"form": "code", "space": "observation"}])
 def test_population_equals_agents_alone(options: dict) -> None:
-    reward = re3(**options)
-    keys = jax.random.split(KEY, 3)
-    batches = [random_batches(3, seed=agent) for agent in range(3)]
-    stacked = [jax.tree.map(lambda *leaves: jnp.stack(leaves), *[batches[a][i] for a in range(3)]) for i in range(3)]
-    population = jax.vmap(lambda key: reward.init(key, SPEC))(keys)
-    update = jax.jit(jax.vmap(reward.update))
-    for batch in stacked:
-        population, _ = update(population, batch, keys)
-    together = jax.jit(jax.vmap(reward.reward))(population, stacked[-1])
-    for agent in range(3):
-        state = INIT(reward, keys[agent], SPEC)
-        for batch in batches[agent]:
-            state, _ = UPDATE(reward, state, batch, KEY)
-        np.testing.assert_allclose(together[agent], REWARD(reward, state, batches[agent][-1]), rtol=1e-5)
+    assert_population_equals_agents_alone(
+        re3(**options), SPEC, lambda agent: random_batches_of_states(3, size=6, seed=agent)
+    )
 
 
 @pytest.mark.parametrize("options", [{}, {"form": "code", "space": "observation"}])
 def test_a_checkpoint_gives_the_same_rewards(options: dict) -> None:
-    reward = re3(**options)
-    state = INIT(reward, KEY, SPEC)
-    batches = random_batches(4)
-    for batch in batches[:3]:
-        state, _ = UPDATE(reward, state, batch, KEY)
-    restored = arrays_to_tree(INIT(reward, jax.random.key(9), SPEC), tree_to_arrays(state, "reward"), "reward")
-    state, _ = UPDATE(reward, state, batches[3], KEY)
-    restored, _ = UPDATE(reward, restored, batches[3], KEY)
-    np.testing.assert_array_equal(REWARD(reward, restored, batches[3]), REWARD(reward, state, batches[3]))
+    assert_a_checkpoint_gives_the_same_rewards(re3(**options), SPEC, random_batches_of_states(4, size=6))
 
 
 @pytest.mark.parametrize(

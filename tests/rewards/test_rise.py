@@ -5,39 +5,24 @@ import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 import pytest
+from by_hand import (
+    KEY,
+    assert_a_checkpoint_gives_the_same_rewards,
+    assert_population_equals_agents_alone,
+    batch_of_states,
+    random_batches_of_states,
+)
 
-from element_rl.replay import Episode, Transitions
+from element_rl.replay import Episode
 from element_rl.rewards.interface import Reward, RewardSpec
 from element_rl.rewards.rise import RiseConfig, RiseReward
-from element_rl.trees import arrays_to_tree, tree_to_arrays
 
 SPEC = RewardSpec(observation_dim=3, action_dim=2, state_dim=2, max_episode_steps=8, total_steps=100)
-KEY = jax.random.key(0)
 INIT = jax.jit(
     RiseReward.init, static_argnums=(0, 2)
 )  # compiled once per setting and shape, not operation by operation
 UPDATE = jax.jit(RiseReward.update, static_argnums=0)
 REWARD = jax.jit(RiseReward.reward, static_argnums=0)
-
-
-def batch_of(states: np.ndarray, next_observations: np.ndarray | None = None) -> Transitions:
-    states = np.asarray(states, np.float32)
-    size = len(states)
-    next_observations = np.zeros((size, 3)) if next_observations is None else next_observations
-    return Transitions(
-        observation=jnp.zeros((size, 3)),
-        action=jnp.zeros((size, 2)),
-        next_observation=jnp.asarray(next_observations, jnp.float32),
-        extrinsic_reward=jnp.zeros(size),
-        terminated=jnp.zeros(size, bool),
-        state=jnp.asarray(states),
-        notes={},
-    )
-
-
-def random_batches(number: int, size: int = 8, seed: int = 0) -> list[Transitions]:
-    rng = np.random.default_rng(seed)
-    return [batch_of(rng.normal(size=(size, 2)), rng.normal(size=(size, 3))) for _ in range(number)]
 
 
 def rise(**options) -> RiseReward:
@@ -47,7 +32,7 @@ def rise(**options) -> RiseReward:
 def test_by_hand() -> None:
     """On a line 0, 1, 4: the second neighbours are 4, 3 and 4 away; with α = ½ the rewards are their roots."""
     reward = rise(num_neighbours=2, order=0.5)
-    batch = batch_of([[0, 0], [1, 0], [4, 0]])
+    batch = batch_of_states([[0, 0], [1, 0], [4, 0]])
     state, metrics = UPDATE(reward, INIT(reward, KEY, SPEC), batch, KEY)
     assert metrics == {}
     np.testing.assert_allclose(REWARD(reward, state, batch), [2, 3**0.5, 2], rtol=1e-6)
@@ -62,7 +47,7 @@ def test_against_a_plain_loop(space: str) -> None:
     reward = rise(space=space)
     state = INIT(reward, KEY, SPEC)
     drawn: list[np.ndarray] = []
-    for batch in random_batches(5):
+    for batch in random_batches_of_states(5):
         vectors = np.asarray(batch.state if space == "state" else batch.next_observation, float)
         drawn = [*drawn, *vectors][-20:]
         state, _ = UPDATE(reward, state, batch, KEY)
@@ -72,7 +57,7 @@ def test_against_a_plain_loop(space: str) -> None:
 
 def test_only_the_next_observation_counts() -> None:
     reward = rise(space="observation")
-    (batch,) = random_batches(1)
+    (batch,) = random_batches_of_states(1)
     moved = batch._replace(observation=batch.observation + 5, terminated=~batch.terminated)
     state, _ = UPDATE(reward, INIT(reward, KEY, SPEC), batch, KEY)
     moved_state, _ = UPDATE(reward, INIT(reward, KEY, SPEC), moved, KEY)
@@ -81,7 +66,7 @@ def test_only_the_next_observation_counts() -> None:
 
 def test_a_second_draw_changes_no_reward() -> None:
     reward = rise()
-    (batch,) = random_batches(1)
+    (batch,) = random_batches_of_states(1)
     state, _ = UPDATE(reward, INIT(reward, KEY, SPEC), batch, KEY)
     again, _ = UPDATE(reward, state, batch, KEY)
     np.testing.assert_array_equal(REWARD(reward, again, batch), REWARD(reward, state, batch))
@@ -105,40 +90,19 @@ def test_observe_changes_nothing() -> None:
 def test_empty_single_and_constant_inputs_are_finite() -> None:
     reward = rise()
     state = INIT(reward, KEY, SPEC)
-    constant = batch_of(np.ones((4, 2)))
+    constant = batch_of_states(np.ones((4, 2)))
     assert REWARD(reward, state, constant).tolist() == [0, 0, 0, 0], "the pool is empty"
     state, _ = UPDATE(reward, state, constant, KEY)
     assert REWARD(reward, state, constant).tolist() == [0, 0, 0, 0], "one state, drawn four times"
-    np.testing.assert_allclose(REWARD(reward, state, batch_of([[4.0, 5.0]])), [5**0.9], rtol=1e-6)
+    np.testing.assert_allclose(REWARD(reward, state, batch_of_states([[4.0, 5.0]])), [5**0.9], rtol=1e-6)
 
 
 def test_population_equals_agents_alone() -> None:
-    reward = rise()
-    keys = jax.random.split(KEY, 3)
-    batches = [random_batches(3, seed=agent) for agent in range(3)]
-    stacked = [jax.tree.map(lambda *leaves: jnp.stack(leaves), *[batches[a][i] for a in range(3)]) for i in range(3)]
-    population = jax.vmap(lambda key: reward.init(key, SPEC))(keys)
-    update = jax.jit(jax.vmap(reward.update))
-    for batch in stacked:
-        population, _ = update(population, batch, keys)
-    together = jax.jit(jax.vmap(reward.reward))(population, stacked[-1])
-    for agent in range(3):
-        state = INIT(reward, keys[agent], SPEC)
-        for batch in batches[agent]:
-            state, _ = UPDATE(reward, state, batch, KEY)
-        np.testing.assert_allclose(together[agent], REWARD(reward, state, batches[agent][-1]), rtol=1e-5)
+    assert_population_equals_agents_alone(rise(), SPEC, lambda agent: random_batches_of_states(3, size=8, seed=agent))
 
 
 def test_a_checkpoint_gives_the_same_rewards() -> None:
-    reward = rise()
-    state = INIT(reward, KEY, SPEC)
-    batches = random_batches(4)
-    for batch in batches[:3]:
-        state, _ = UPDATE(reward, state, batch, KEY)
-    restored = arrays_to_tree(INIT(reward, KEY, SPEC), tree_to_arrays(state, "reward"), "reward")
-    state, _ = UPDATE(reward, state, batches[3], KEY)
-    restored, _ = UPDATE(reward, restored, batches[3], KEY)
-    np.testing.assert_array_equal(REWARD(reward, restored, batches[3]), REWARD(reward, state, batches[3]))
+    assert_a_checkpoint_gives_the_same_rewards(rise(), SPEC, random_batches_of_states(4, size=8))
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,13 @@
 import base64
 import dataclasses
 import re
-import sys
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
+from browser import NAMES, Browser, find_browser
+from invented import METHODS, invented_results
 
 from element_rl.files import FileError
 from element_rl.studies.figures import series_styles
@@ -30,10 +30,6 @@ from element_rl.studies.results import (
     Table,
     write_results,
 )
-
-sys.path.insert(0, str(Path(__file__).parent))
-from browser import NAMES, Browser, find_browser
-from invented import METHODS, invented_results
 
 EVIL = "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 2'>\"'&"
 PIXELS = (
