@@ -48,7 +48,9 @@ class SACConfig:
     initial_temperature: float = 0.2  # α at the first update; learned from there
     target_entropy: float | None = None  # H̄, in nats; None means -action_dim
     batch_size: int = 128  # transitions per update (used by the training loop)
-    reward_centring: float = 0.0  # share of the batch's mean reward that is subtracted: 1 pays nothing for staying alive
+    reward_centring: float = (
+        0.0  # share of the batch's mean reward that is subtracted: 1 pays nothing for staying alive
+    )
     learn_start: int = 1_000  # random steps before the first update (used by the training loop)
 
     def __post_init__(self) -> None:
