@@ -1,6 +1,12 @@
 """The command `element`. Settings are typed; a mistake in them is answered by one sentence and exit code 2."""
 
+import os
 import sys
+
+# Before NumPy is loaded: LAPACK's threads spin while they wait, and where another process has one of the cores an eigenvalue
+# decomposition takes 8 s instead of 0.1. XLA has threads of its own and is not concerned.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,6 +4,7 @@ import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MUJOCO_GL", "disable")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in `element_rl.cli`; two processes test side by side
 
 from jaxtyping import install_import_hook
 

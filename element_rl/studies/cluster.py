@@ -51,7 +51,9 @@ class RayTasks:
         for name in (REQUESTS, ATTEMPTS):
             (folder / name).unlink(missing_ok=True)
         # A process per task: JAX keeps what it has once taken.
-        task = self.ray.remote(max_retries=MOST_RETRIES, max_calls=1, **needs)(_attempt_on_node)
+        one_thread = {"env_vars": {"OPENBLAS_NUM_THREADS": "1"}}  # as in `element_rl.cli`
+        remote = self.ray.remote(max_retries=MOST_RETRIES, max_calls=1, runtime_env=one_thread, **needs)
+        task = remote(_attempt_on_node)
         self.tasks[task.remote(str(folder.resolve()), needs["num_gpus"])] = folder
 
     def running(self) -> list[Path]:
