@@ -46,7 +46,7 @@ SUM, BY_STEP, BY_LENGTH, MEAN = "Σ r_θ(s_t)", "c · T", "a + b · log2 T", "me
 class AdditivityConfig:
     """How r_θ is fitted; the entropy is that of the Ant preset."""
 
-    hidden_sizes: tuple[int, ...] = (256, 256)  # of f_θ
+    hidden_sizes: tuple[int, ...] = (64, 64)  # of f_θ
     learning_rate: float = 1e-3  # Adam; falls to 0 along a cosine
     epochs: int = 200  # passes over the training episodes
     batch_episodes: int = 32  # per update
