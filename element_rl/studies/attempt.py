@@ -8,10 +8,10 @@ started the process holds its standard input: when that ends, the cell stops at 
 """
 
 import dataclasses
-import json
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from element_rl.stopping import INTERRUPTED, stop_signals
 from element_rl.studies.grid import FAILURE, Cell, cell_folder, is_done
 
 CELL = "cell.json"
+LOG = "cell.log"  # what the attempt printed, with tracebacks
 FAILED = 1
 PATIENCE = 60.0  # seconds for a process that was training here and is writing its last checkpoint
 LONGEST_REASON = 500  # characters: some errors come with a page
@@ -74,8 +75,8 @@ def main(folder: Path) -> int:
             attempt(folder, lambda: told() or orphaned.is_set())
     except (Interrupted, KeyboardInterrupt):
         return INTERRUPTED
-    except Exception as error:
-        print(json.dumps({"failed": f"{type(error).__name__}: {error}"}), file=sys.stderr)
+    except Exception:
+        traceback.print_exc()  # into the cell's log; the sentence is in failure.json
         return FAILED
     return 0
 

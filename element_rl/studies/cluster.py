@@ -10,10 +10,12 @@ import math
 import os
 import socket
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
-from element_rl.studies.attempt import attempt, note_failure
+from element_rl.explore import Interrupted
+from element_rl.studies.attempt import LOG, attempt, note_failure
 from element_rl.studies.grid import Cell, is_done
 from element_rl.studies.runner import GPU_MEMORY, gpu_memory_share
 
@@ -61,10 +63,11 @@ class RayTasks:
         for task in ended:
             folder = self.tasks.pop(task)
             try:
-                self.ray.get(task)
+                reason = self.ray.get(task)
             except Exception as error:  # the task's worker died too often, or Ray could not run it at all
-                if not is_done(folder):
-                    note_failure(folder, f"Ray gave up: {str(error).strip().splitlines()[0]}")
+                reason = f"Ray gave up: {str(error).strip().splitlines()[0]}"
+            if reason and not is_done(folder):
+                note_failure(folder, reason)
         return list(self.tasks.values())
 
     def has_room(self) -> bool:
@@ -117,21 +120,26 @@ def _knock(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
 
 
-def _attempt_on_node(folder: str, gpus: float) -> bool:
-    """What a worker does; False if the cell failed, which it has noted, or was stopped."""
+def _attempt_on_node(folder: str, gpus: float) -> str:
+    """What a worker does; why the cell failed, or nothing if it is done or was told to stop."""
     asked, attempts = Path(folder) / REQUESTS, Path(folder) / ATTEMPTS
     if asked.exists():  # while the task was waiting for its turn
-        return False
+        return ""
     with attempts.open("a") as file:
         file.write("begun\n")
     # Counted here too: Ray tries without end what it has ended itself because a node's memory was short.
     if len(attempts.read_text().splitlines()) > 1 + MOST_RETRIES:
-        note_failure(Path(folder), f"Its worker died {1 + MOST_RETRIES} times (out of memory?).")
-        return False
+        return f"Its worker died {1 + MOST_RETRIES} times (out of memory?)."
     if gpus > 0:
         os.environ.setdefault(GPU_MEMORY, f"{gpu_memory_share(gpus):.3f}")
     try:
         attempt(Path(folder), asked.exists, PATIENCE)
-    except Exception:
-        return False
-    return True
+    except Interrupted:
+        return ""
+    except (
+        Exception
+    ) as error:  # whatever it is, the driver reports it; raised here, Ray would wrap it in pages of its own
+        with (Path(folder) / LOG).open("a") as log:
+            traceback.print_exc(file=log)
+        return f"{type(error).__name__}: {error}"
+    return ""

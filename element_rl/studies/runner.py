@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from element_rl.provenance import commit, hardware, hardware_text, versions_text
-from element_rl.studies.attempt import FAILED, note_failure, prepare
+from element_rl.studies.attempt import LOG, note_failure, prepare
 from element_rl.studies.figures import draw_results
 from element_rl.studies.grid import FAILURE, Cell, Scale, Study, cell_folder, finished, is_done, record, steps_done
 from element_rl.studies.report import write_report
@@ -68,7 +68,7 @@ class Processes:
         self.processes: dict[Path, subprocess.Popen[bytes]] = {}
 
     def start(self, folder: Path, cell: Cell) -> None:
-        with (folder / "cell.log").open("ab") as log:
+        with (folder / LOG).open("ab") as log:
             command = [sys.executable, "-m", "element_rl.studies.attempt", str(folder)]
             surroundings = {GPU_MEMORY: f"{gpu_memory_share(1 / self.together):.3f}"} | dict(os.environ)
             # A session of its own: Ctrl-C reaches this process only, which tells the cells in its own time.
@@ -83,7 +83,7 @@ class Processes:
                 del self.processes[folder]
                 if process.stdin is not None:
                     process.stdin.close()
-                if code not in (0, FAILED) and not is_done(folder):
+                if code != 0 and not is_done(folder) and not (folder / FAILURE).exists():
                     note_failure(folder, _how_it_ended(code, folder))
         return list(self.processes)
 
@@ -202,6 +202,6 @@ def _how_it_ended(code: int, folder: Path) -> str:
     if code < 0:
         name = signal.Signals(-code).name
         hint = " (out of memory?)" if name == "SIGKILL" else ""
-        return f"The process was ended by {name}{hint}; see {folder / 'cell.log'}."
-    log = (folder / "cell.log").read_text(errors="replace").strip().splitlines()
+        return f"The process was ended by {name}{hint}; see {folder / LOG}."
+    log = (folder / LOG).read_text(errors="replace").strip().splitlines()
     return f"The process ended with exit code {code}: {log[-1] if log else 'it said nothing'}"
