@@ -121,4 +121,5 @@ STUDY = Study(
     SCALES,
     cells,
     analyse,
+    needs_map=True,
 )

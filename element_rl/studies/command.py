@@ -113,16 +113,22 @@ def chosen_scale(study: Study, command: StudyCommand) -> Scale:
         value = getattr(command, name)
         if value is not None and value < 1:
             raise ValueError(f"--{name} must be at least 1, got {value}.")
-    envs = tuple(dict.fromkeys(map(_full_name, command.envs))) or scale.envs
+    envs = tuple(dict.fromkeys(_full_name(env, study) for env in command.envs)) or scale.envs
     largest = max(scale.steps.values())
     steps = {env: command.steps or scale.steps.get(env, largest) for env in envs}
     return dataclasses.replace(scale, envs=envs, seeds=command.seeds or scale.seeds, steps=steps)
 
 
-def _full_name(env: str) -> str:
+def _full_name(env: str, study: Study) -> str:
     """An environment's name with its version, and with the module that registers it, if it was given."""
     module, colon, _ = env.rpartition(":")
-    return f"{module}{colon}{describe(env).name}"
+    spec = describe(env)
+    if study.needs_map and spec.coverage_bounds is None:
+        raise ValueError(
+            f"The study {study.name} asks where agents have been, and {spec.name} has no coverage map; choose a robot, "
+            "PointMaze, or the study episodic-entropy."
+        )
+    return f"{module}{colon}{spec.name}"
 
 
 def chosen_cells(study: Study, scale: Scale, methods: Sequence[str]) -> list[Cell]:

@@ -44,4 +44,5 @@ STUDY = Study(
     SCALES,
     cells,
     analyse,
+    needs_map=True,
 )

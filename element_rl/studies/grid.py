@@ -98,6 +98,7 @@ class Study:
     scales: Mapping[str, Scale]
     cells: Callable[[Scale], Sequence[Cell]]
     analyse: Callable[[Sequence[FinishedCell], Scale], Findings]
+    needs_map: bool = False  # whether it asks where the agents have been, which not every environment tells
 
 
 def cell_folder(out: Path, cell: Cell) -> Path:

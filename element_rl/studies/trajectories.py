@@ -138,4 +138,5 @@ STUDY = Study(
     SCALES,
     cells,
     analyse,
+    needs_map=True,
 )

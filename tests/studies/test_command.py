@@ -129,6 +129,7 @@ def test_a_crash_is_reported_and_when_it_is_mended_the_study_completes(
         (["coverage", "--methods", "rndd"], "has no method 'rndd'; it has element, rnd, ngu, re3, rise, random."),
         (["coverage", "--envs", "Antt-v5"], "There is no environment 'Antt-v5'; did you mean Ant-v5"),
         (["coverage", "--envs", "CartPole-v1"], "CartPole-v1"),
+        (["trajectories", "--envs", "Pendulum"], "asks where agents have been, and Pendulum-v1 has no coverage map"),
         (["coverage", "--steps", "0"], "--steps must be at least 1, got 0."),
         (["coverage", "--seeds", "0"], "--seeds must be at least 1, got 0."),
         (["coverage", "--together", "0"], "--together must be at least 1, got 0."),
