@@ -212,10 +212,10 @@ def holder(file: Path) -> int:
 def stopped_study(address: str, out: Path) -> dict[str, Any]:
     """What `element study` does when it is told to stop."""
     command = [sys.executable, "-m", "element_rl.cli", "study", "coverage", "--scale", "smoke", "--methods", "random"]
-    options = ["--envs", "PointMaze-v0", "Pendulum-v1", "--steps", "10000000", "--seeds", "1", "--cell-cpus", "2"]
+    options = ["--envs", "PointMaze-v0", "Hopper-v5", "--steps", "10000000", "--seeds", "1", "--cell-cpus", "2"]
     arguments = [*command, *options, "--out", str(out), "--ray", address]
     program = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    wait_until(lambda: any(out.glob("cells/*/metrics.csv")))
+    wait_until(lambda: any(out.glob("cells/*/metrics.csv")) or program.poll() is not None)
     program.terminate()
     said = program.communicate(timeout=SECONDS)[0]
     return {"stop: exit code": program.returncode, "stop: said": said}

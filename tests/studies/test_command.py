@@ -11,7 +11,7 @@ import pytest
 from element_rl.cli import main
 from element_rl.studies.results import read_results
 
-TWO = ["--scale", "smoke", "--envs", "PointMaze", "Pendulum-v1", "--methods", "random", "--steps", "400"]
+TWO = ["--scale", "smoke", "--envs", "PointMaze", "Hopper-v5", "--methods", "random", "--steps", "400"]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -48,7 +48,7 @@ def test_slices_run_a_part_each_and_then_the_report_is_made(
         assert f"1 of 1 cells of slice {part} are done" in text
     assert {path.name.rpartition("-")[0] for path in (out / "cells").iterdir()} == {
         "PointMaze-v0-random",
-        "Pendulum-v1-random",
+        "Hopper-v5-random",
     }
     assert not (out / "coverage").exists()
     before = written(out / "cells")
@@ -98,7 +98,7 @@ def test_a_crash_is_reported_and_when_it_is_mended_the_study_completes(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     options = ["--scale", "smoke", "--methods", "random", "--steps", "400", "--out", str(out)]
-    both = ["study", "coverage", "--envs", "crashing_env:Crash", "PointMaze-v0", *options]
+    both = ["study", "episodic-entropy", "--envs", "crashing_env:Crash", "PointMaze-v0", *options]
     assert main(both) == 1
     printed = capsys.readouterr()
     assert "1 of 2 cells done, 1 failed" in printed.out
@@ -106,17 +106,17 @@ def test_a_crash_is_reported_and_when_it_is_mended_the_study_completes(
     (sentence,) = printed.err.strip().splitlines()
     assert sentence.startswith("Failed: crashing_env_Crash-v0-random-")
     assert re.search(r"The worker process of agent [01] died .*exit code 3", sentence)
-    first, second = read_results(out / "coverage").cells
+    first, second = read_results(out / "episodic-entropy").cells
     assert (first.state, second.state) == ("failed", "done")
     assert first.reason in sentence
 
-    alone = ["study", "coverage", "--envs", "crashing_env:Crash-v0", *options]
+    alone = ["study", "episodic-entropy", "--envs", "crashing_env:Crash-v0", *options]
     assert main(alone) == 1  # nothing is done, so there is nothing to show, and nothing more to say
     assert re.fullmatch(r"Failed: crashing_env_Crash-v0-random-.*exit code 3.*\n", capsys.readouterr().err)
 
     (tmp_path / "mended").touch()
     assert main(both) == 0
-    assert [cell.state for cell in read_results(out / "coverage").cells] == ["done", "done"]
+    assert [cell.state for cell in read_results(out / "episodic-entropy").cells] == ["done", "done"]
 
 
 @pytest.mark.parametrize(
