@@ -30,6 +30,7 @@ ALLOWED = {
     "metrics_log": {"files", "events"},
     "runs": {"files", "manifests", "metrics_log"},
     "plots": {"runs", "files"},
+    "datasets": {"files", "envs"},
 }
 FORBIDDEN_OUTSIDE = {
     "entropy": {"gymnasium", "mujoco"},

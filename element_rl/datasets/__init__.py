@@ -1,0 +1,1 @@
+"""Datasets: episodes in memory, Minari files in and out, and plain exports."""
