@@ -14,6 +14,7 @@ from element_rl.envs.robots import HEALTH_OPTION, EnvSpec, can_fall, describe
 from element_rl.rewards import Reward, make_reward
 from element_rl.rewards.element import ElementConfig, ElementReward, resolved_memory
 from element_rl.rewards.recent_scale import RecentlyScaled
+from element_rl.settings import settings_from_json
 
 SMALLEST_CHUNK = 8
 
@@ -71,8 +72,11 @@ class ExploreConfig:
 def resolved(config: ExploreConfig) -> tuple[ExploreConfig, EnvSpec, Reward | None]:
     """The configuration with nothing left open, the environment's description and the reward (None: random actions)."""
     spec = describe(config.env, **parsed_options(config))
-    if can_fall(spec.name) and config.reward != "extrinsic" and HEALTH_OPTION not in parsed_options(config):
-        config = dataclasses.replace(config, env_options=(*config.env_options, f"{HEALTH_OPTION}=false"))
+    if can_fall(spec.name) and HEALTH_OPTION not in parsed_options(config):
+        ends = (
+            "true" if config.reward == "extrinsic" else "false"
+        )  # said, so that a random policy beside it has the same
+        config = dataclasses.replace(config, env_options=(*config.env_options, f"{HEALTH_OPTION}={ends}"))
     interval = config.update_interval or min(500_000, max(config.steps // 10, 2))
     config = dataclasses.replace(
         config,
@@ -90,11 +94,7 @@ def resolved(config: ExploreConfig) -> tuple[ExploreConfig, EnvSpec, Reward | No
 
 def config_from_json(values: Mapping[str, Any]) -> ExploreConfig:
     """The configuration that `dataclasses.asdict` and JSON made this of."""
-
-    def with_tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-
-    return ExploreConfig(**(with_tuples(values) | {"sac": SACConfig(**with_tuples(values["sac"]))}))
+    return settings_from_json(ExploreConfig, values)
 
 
 def parsed_options(config: ExploreConfig) -> dict[str, Any]:

@@ -245,6 +245,6 @@ def test_only_the_task_ends_an_episode_by_falling() -> None:
         return resolved(ExploreConfig("Hopper", reward=reward, env_options=given))[0].env_options
 
     assert options("element") == options("rnd") == options("random") == ("terminate_when_unhealthy=false",)
-    assert options("extrinsic") == ()
+    assert options("extrinsic") == ("terminate_when_unhealthy=true",)  # and so for the random policy beside it
     assert options("element", "terminate_when_unhealthy=true") == ("terminate_when_unhealthy=true",)
     assert resolved(ExploreConfig("PointMaze"))[0].env_options == ()

@@ -24,6 +24,7 @@ ALLOWED = {
     "rewards": {"distances", "entropy", "memory", "encoders", "mlp", "replay"},
     "metrics": {"entropy", "envs", "replay"},
     "trees": set(),
+    "settings": set(),
     "events": set(),
     "provenance": {"files"},
     "manifests": {"files"},

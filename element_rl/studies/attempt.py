@@ -7,7 +7,6 @@ The exit code tells how it went; a failure's reason is in failure.json, unless t
 started the process holds its standard input: when that ends, the cell stops at a checkpoint.
 """
 
-import dataclasses
 import os
 import sys
 import threading
@@ -15,12 +14,11 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from element_rl.config import config_from_json
-from element_rl.explore import Interrupted, explore
+from element_rl.explore import Interrupted
 from element_rl.files import read_json_object, write_json
-from element_rl.launch import create_run, reopen_run
 from element_rl.stopping import INTERRUPTED, stop_signals
 from element_rl.studies.grid import FAILURE, Cell, cell_folder, is_done
+from element_rl.studies.jobs import job_from_json, job_to_json, perform
 
 CELL = "cell.json"
 LOG = "cell.log"  # what the attempt printed, with tracebacks
@@ -33,20 +31,17 @@ def prepare(out: Path, cell: Cell) -> Path:
     """The cell's folder, with a note of what to run there."""
     folder = cell_folder(out, cell)
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / CELL, {"env": cell.env, "method": cell.method, "config": dataclasses.asdict(cell.config)})
+    write_json(folder / CELL, {"env": cell.env, "method": cell.method, **job_to_json(cell.config)})
     return folder
 
 
 def attempt(folder: Path, stop: Callable[[], bool] = lambda: False, patience: float = PATIENCE) -> None:
-    """Train the cell in a folder until it is done; what keeps it from that is noted in the folder, then raised."""
+    """Work on the cell in a folder until it is done; what keeps it from that is noted in the folder, then raised."""
     if is_done(folder):
         return
     (folder / FAILURE).unlink(missing_ok=True)
     try:
-        config = config_from_json(read_json_object(folder / CELL)["config"])
-        begun = (folder / "config.json").exists()
-        run = reopen_run(config, folder) if begun else create_run(config, folder)
-        explore(config, run, stop=stop, resume=begun, wait_seconds=patience)
+        perform(job_from_json(read_json_object(folder / CELL)), folder, stop, patience)
     except Interrupted:
         raise
     except Exception as error:

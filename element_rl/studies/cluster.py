@@ -90,7 +90,7 @@ class RayTasks:
         """One processor per agent's environment and one for the rest, but no more than the largest node has."""
         if self.cpus is not None:
             return self.cpus
-        return min(cell.config.seeds + 1, max(1.0, self._most("CPU")))
+        return min(cell.seeds + 1, max(1.0, self._most("CPU")))
 
     def _gpus(self) -> float:
         if self.gpus is not None:

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from element_rl.envs.robots import describe
 from element_rl.files import FileError
 from element_rl.stopping import INTERRUPTED, stop_signals
-from element_rl.studies.grid import Cell, Scale, Study, record
+from element_rl.studies.grid import Cell, Scale, Study, cell_folder, is_done, record
 from element_rl.studies.results import Results
 from element_rl.studies.runner import Executor, GridProgress, Processes, Watcher, conclude, run_cells
 from element_rl.studies.tables import markdown
@@ -64,6 +64,8 @@ def main(arguments: list[str]) -> int:
     cells = chosen_cells(study, scale, command.methods)
     out = _out(command)
     mine = sliced(cells, command.slice)
+    if command.slice is not None:
+        mine = [cell for cell in mine if all(need in mine or is_done(cell_folder(out, need)) for need in cell.needs)]
     executor = _executor(command)  # before the signals below: Ray has a handler of its own
     title = f"{study.name}, {command.scale}: {len(mine)} cells"
     with stop_signals(STOPPING) as stop, watching(title, mine) as watch:
@@ -77,6 +79,8 @@ def main(arguments: list[str]) -> int:
         print(f"Failed: {entry.name}: {entry.reason or 'see its cell.log'}", file=sys.stderr)
     if command.slice is not None:
         print(f"{len(mine) - len(failed)} of {len(mine)} cells of slice {command.slice} are done.")
+        if waiting := len(sliced(cells, command.slice)) - len(mine):
+            print(f"{waiting} more need cells of other slices: give the command again when those are done.")
         print("The report is made by the same command without --slice, which runs nothing that is done.")
     elif len(failed) < len(cells):
         show(conclude(study, command.scale, scale, cells, out, written), out / study.name)
@@ -137,7 +141,7 @@ def chosen_cells(study: Study, scale: Scale, methods: Sequence[str]) -> list[Cel
     known = list(dict.fromkeys(cell.method for cell in cells))
     if unknown := [method for method in methods if method not in known]:
         raise ValueError(f"The study {study.name} has no method {unknown[0]!r}; it has {', '.join(known)}.")
-    return [cell for cell in cells if not methods or cell.method in methods]
+    return [cell for cell in cells if not methods or cell.method in (*methods, *study.references)]
 
 
 def sliced(cells: Sequence[Cell], text: str | None) -> list[Cell]:
@@ -182,7 +186,7 @@ def watching(title: str, cells: Sequence[Cell]) -> Iterator[Watcher]:
     )
     # Cells report seldom, and some are much faster than others: speeds of the last hour are averaged.
     with Progress(*columns, console=Console(), speed_estimate_period=3600.0) as bar:
-        task = bar.add_task("study", total=sum(cell.config.steps * cell.config.seeds for cell in cells), text="")
+        task = bar.add_task("study", total=sum(cell.steps * cell.seeds for cell in cells), text="")
         yield lambda now: bar.update(task, completed=now.steps_done, text=_status(now))
 
 

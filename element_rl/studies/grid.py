@@ -1,10 +1,12 @@
-"""What a study is: a grid of cells, each a population run, and what is made of them when they are done.
+"""What a study is: a grid of cells, and what is made of them when they are done.
 
     OUT/cells/Ant-v5-rnd-3f2a91c0/    a run folder per cell, shared by all studies in OUT that contain the cell
     OUT/coverage/                     results of one study: results.json, tables, figures, report.html
 
-A cell's folder is named after its environment, its reward and a digest of all its settings, so that two studies with a cell in
-common run it once, and a cell whose settings have changed is another cell.
+A cell is a population run, or something made of the runs of other cells (`jobs.py` says what there is): those it `needs`, which
+are done before it. A cell's folder is named after its environment, what is done in it and a digest of all its settings, so that
+two studies with a cell in common run it once, and a cell whose settings have changed is another cell. Settings name the
+cells they need by their folders, as `../NAME`: a digest therefore tells of all that went before, and of no place.
 """
 
 import dataclasses
@@ -18,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from element_rl.config import ExploreConfig
 from element_rl.files import read_json_object, to_json
 from element_rl.runs import RunFolder
+from element_rl.studies.jobs import Job, agents_of, label_of
 from element_rl.studies.results import CellRecord, Curves, Map, Paths, Scatter, Table
 
 FAILURE = "failure.json"  # in a cell's folder: why its last attempt ended
@@ -39,17 +41,33 @@ class Scale:
 
 @dataclass(frozen=True)
 class Cell:
-    """One population run."""
+    """One population at work."""
 
     env: str
     method: str  # as tables and figures call it
-    config: ExploreConfig
+    config: Job
+    needs: tuple["Cell", ...] = ()  # what must be done before
 
     @property
     def name(self) -> str:
         settings = json.dumps(to_json(dataclasses.asdict(self.config)), sort_keys=True)
-        env, reward = (re.sub(r"[^\w.-]+", "_", text).strip("_") for text in (self.env, self.config.reward))
-        return f"{env}-{reward}-{hashlib.sha256(settings.encode()).hexdigest()[:8]}"
+        env, label = (re.sub(r"[^\w.-]+", "_", text).strip("_") for text in (self.env, label_of(self.config)))
+        return f"{env}-{label}-{hashlib.sha256(settings.encode()).hexdigest()[:8]}"
+
+    @property
+    def reference(self) -> Path:
+        """How the settings of a cell that needs this one name its folder."""
+        return Path("..") / self.name
+
+    @property
+    def seeds(self) -> int:
+        """Agents side by side."""
+        return agents_of(self.config, sum(cell.seeds for cell in self.needs))
+
+    @property
+    def steps(self) -> int:
+        """Per agent."""
+        return self.config.steps
 
 
 @dataclass(frozen=True)
@@ -99,6 +117,7 @@ class Study:
     cells: Callable[[Scale], Sequence[Cell]]
     analyse: Callable[[Sequence[FinishedCell], Scale], Findings]
     needs_map: bool = False  # whether it asks where the agents have been, which not every environment tells
+    references: tuple[str, ...] = ()  # methods by which all others are measured: in the grid whatever else is chosen
 
 
 def cell_folder(out: Path, cell: Cell) -> Path:
@@ -122,13 +141,12 @@ def finished(out: Path, cell: Cell) -> FinishedCell | None:
 def record(out: Path, cell: Cell) -> CellRecord:
     """What became of a cell so far."""
     folder = cell_folder(out, cell)
-    config = cell.config
     reason, state, seconds = "", "missing", None
     if is_done(folder):
         state, seconds = "done", RunFolder.open(folder).read_summary().get("wall_seconds")
     elif (folder / FAILURE).is_file():
         state, reason = "failed", str(read_json_object(folder / FAILURE).get("reason", ""))
-    return CellRecord(cell.name, cell.env, cell.method, config.seeds, config.steps, state, seconds, reason)
+    return CellRecord(cell.name, cell.env, cell.method, cell.seeds, cell.steps, state, seconds, reason)
 
 
 def steps_done(folder: Path, steps: int) -> int:

@@ -1,8 +1,9 @@
 """Running a study: every cell that is not done, then what all of them say.
 
-Cells run one after the other, or several at a time (`together`), each in a process of its own; `cluster.py` hands them to
-Ray instead. A cell that is done is not run again, one that was stopped or killed goes on from its checkpoint, one that
-fails is noted with its reason while the others finish. So the same command, given again, always goes on where things are.
+Cells run one after the other, or several at a time (`together`), each in a process of its own and after the cells it needs;
+`cluster.py` hands them to Ray instead. A cell that is done is not run again, one that was stopped or killed goes on from its
+checkpoint, one that fails is noted with its reason while the others finish. So the same command, given again, always goes on
+where things are.
 """
 
 import datetime
@@ -11,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -110,7 +111,7 @@ class Processes:
 def run_cells(
     cells: Sequence[Cell], out: Path, executor: Executor, watch: Watcher, stop: Callable[[], bool] = lambda: False
 ) -> bool:
-    """Run what is not done; whether it was all attempted, that is, not stopped."""
+    """Run what is not done, each cell after those it needs; whether it was all attempted, that is, not stopped."""
     folders = {prepare(out, cell): cell for cell in cells if not is_done(cell_folder(out, cell))}
     waiting = list(folders)
     for folder in waiting:
@@ -120,9 +121,15 @@ def run_cells(
             if stop():
                 executor.stop()
                 return False
-            while waiting and executor.has_room():
-                folder = waiting.pop(0)
-                executor.start(folder, folders[folder])
+            coming = {*waiting, *executor.running()}
+            for folder in [folder for folder in waiting if _is_ready(folders[folder], out, coming)]:
+                if missing := _missing(folders[folder], out):
+                    note_failure(folder, f"It needs {missing.name}, which is not done.")
+                elif executor.has_room():
+                    executor.start(folder, folders[folder])
+                else:
+                    break
+                waiting.remove(folder)
             watch(progress(cells, out, executor.running()))
             time.sleep(POLL_SECONDS)
     except BaseException:
@@ -132,18 +139,28 @@ def run_cells(
     return True
 
 
+def _is_ready(cell: Cell, out: Path, coming: Collection[Path]) -> bool:
+    """Whether all that the cell needs is over, one way or the other."""
+    return not any(cell_folder(out, need) in coming for need in cell.needs)
+
+
+def _missing(cell: Cell, out: Path) -> Cell | None:
+    """Something that the cell needs and that is not done."""
+    return next((need for need in cell.needs if not is_done(cell_folder(out, need))), None)
+
+
 def progress(cells: Sequence[Cell], out: Path, running: Sequence[Path]) -> GridProgress:
     """How far the cells are, from what they have written."""
     folders = {cell_folder(out, cell): cell for cell in cells}
     done = {folder for folder in folders if is_done(folder)}
-    steps = {folder: steps_done(folder, cell.config.steps) * cell.config.seeds for folder, cell in folders.items()}
+    steps = {folder: steps_done(folder, cell.steps) * cell.seeds for folder, cell in folders.items()}
     return GridProgress(
         done=len(done),
         failed=sum((folder / FAILURE).exists() for folder in folders.keys() - done - set(running)),
         running=tuple(cell.name for folder, cell in folders.items() if folder in running and folder not in done),
         cells=len(folders),
         steps_done=sum(steps.values()),
-        steps=sum(cell.config.steps * cell.config.seeds for cell in cells),
+        steps=sum(cell.steps * cell.seeds for cell in cells),
     )
 
 

@@ -161,17 +161,31 @@ def test_cells_that_fail_say_why_and_the_others_finish(
     killed = tiny_cell("killed", "crashing:Crash-v0", seeds=1)
     raised = tiny_cell("raised", reward=f"{tmp_path / 'raising.py'}:Raising", seeds=1)
     seen: list[GridProgress] = []
-    cells = [killed, raised, CELLS[0]]
+    heir = dataclasses.replace(tiny_cell("heir", seed=9), needs=(CELLS[0], killed))
+    cells = [heir, killed, raised, CELLS[0]]
     assert run_cells(cells, undisturbed, Processes(2), seen.append)
+    assert (seen[-1].done, seen[-1].failed, seen[-1].running) == (1, 3, ())
     results = conclude(STUDY, "smoke", SCALE, cells, undisturbed, "element study tiny")
-    assert [cell.state for cell in results.cells] == ["failed", "failed", "done"]
+    assert [cell.state for cell in results.cells] == ["failed", "failed", "failed", "done"]
+    assert results.cells[0].reason == f"It needs {killed.name}, which is not done."
+    results = dataclasses.replace(results, cells=results.cells[1:])
     assert "SIGKILL (out of memory?)" in results.cells[0].reason
     assert results.cells[1].reason == "RuntimeError: the sun went out"
     assert RunFolder.open(cell_folder(undisturbed, raised)).read_metrics() == {}
     assert [row[:3] for row in results.tables[0].rows] == [("PointMaze-v0", "random", 2)]
-    assert (seen[-1].done, seen[-1].failed, seen[-1].running) == (1, 2, ())
     assert seen[0].failed == 0
     assert len(seen[0].running) == 2
+
+
+def test_a_cell_begins_when_what_it_needs_is_done(tmp_path: Path) -> None:
+    first, beside = tiny_cell("first", seed=3, seeds=1), tiny_cell("beside", seed=4, seeds=1)
+    heir = dataclasses.replace(tiny_cell("heir", seed=5, seeds=1), needs=(first,))
+    seen: list[GridProgress] = []
+    assert run_cells([heir, first, beside], tmp_path, Processes(2), seen.append)
+    assert seen[0].running == (first.name, beside.name)
+    assert not any({heir.name, first.name} <= set(now.running) for now in seen)
+    begun, done = cell_folder(tmp_path, heir) / "config.json", cell_folder(tmp_path, first) / "summary.json"
+    assert begun.stat().st_mtime_ns > done.stat().st_mtime_ns
 
 
 def test_a_cell_that_was_told_twice_still_writes_its_checkpoint(tmp_path: Path) -> None:

@@ -1,0 +1,30 @@
+"""Settings out of JSON: the frozen dataclass that `dataclasses.asdict` and `files.to_json` took apart, put together again."""
+
+import types
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+Settings = TypeVar("Settings")
+
+
+def settings_from_json(kind: type[Settings], values: Mapping[str, Any]) -> Settings:
+    """A dataclass from its JSON. Lists become tuples, text becomes a path where the field wants one, and dictionaries
+    become the dataclasses they were."""
+    hints = get_type_hints(kind)
+    if unknown := sorted(set(values) - set(hints)):
+        raise ValueError(f"{kind.__name__} has no setting {unknown[0]!r}: it was written by another version.")
+    return kind(**{name: _value(hints[name], value) for name, value in values.items()})
+
+
+def _value(hint: Any, value: Any) -> Any:
+    choices = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    if isinstance(value, Mapping):
+        kinds = [choice for choice in choices if isinstance(choice, type) and is_dataclass(choice)]
+        return settings_from_json(kinds[0], value) if kinds else dict(value)
+    if isinstance(value, list):
+        tuples = [choice for choice in choices if get_origin(choice) is tuple]
+        entry = get_args(tuples[0])[0] if tuples else Any
+        return tuple(_value(entry, part) for part in value)
+    return Path(value) if isinstance(value, str) and Path in choices and str not in choices else value

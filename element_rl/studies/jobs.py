@@ -1,0 +1,49 @@
+"""What a cell can be: a training run, or something made of the runs of other cells.
+
+    explore     a population that explores, learns the task, or acts at random
+
+Settings are told apart in a cell's file by their kind. `perform` begins a job, or continues it where it was stopped.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from element_rl.config import ExploreConfig
+from element_rl.explore import explore
+from element_rl.launch import create_run, reopen_run
+from element_rl.settings import settings_from_json
+
+Job = ExploreConfig
+
+KINDS: dict[str, type[Job]] = {"explore": ExploreConfig}
+
+
+def label_of(job: Job) -> str:
+    """A word for what is done, in the names of folders."""
+    return job.reward
+
+
+def agents_of(job: Job, before: int) -> int:
+    """How many agents work side by side; `before`: how many the cells had that it needs."""
+    return job.seeds
+
+
+def job_to_json(job: Job) -> dict[str, Any]:
+    (kind,) = [name for name, settings in KINDS.items() if isinstance(job, settings)]
+    return {"kind": kind, "config": asdict(job)}
+
+
+def job_from_json(values: Mapping[str, Any]) -> Job:
+    return settings_from_json(KINDS[values["kind"]], values["config"])
+
+
+def perform(job: Job, folder: Path, stop: Callable[[], bool], patience: float) -> None:
+    """Do the job in a folder until it is done; raises `Interrupted`, at a checkpoint, when told to stop.
+
+    `patience`: seconds to wait for another process that is still at work in the folder.
+    """
+    begun = (folder / "config.json").exists()
+    run = reopen_run(job, folder) if begun else create_run(job, folder)
+    explore(job, run, stop=stop, resume=begun, wait_seconds=patience)
