@@ -11,7 +11,7 @@ undisturbed one bit for bit on a CPU. (DESIGN had checkpoints end episodes; this
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -26,9 +26,10 @@ from element_rl.learner import Learner, LearnerState
 from element_rl.metrics import Tracker
 from element_rl.provenance import commit, hardware, versions
 from element_rl.rewards import Reward, make_reward
-from element_rl.runs import METRIC_COLUMNS, RunFolder
+from element_rl.runs import METRIC_COLUMNS, RunError, RunFolder
 from element_rl.trees import arrays_to_tree, tree_to_arrays
 
+TRANSFER = "transfer.json"  # in the folder of a run that begins with policies of another: which they are (`finetune`)
 FINAL_SHARE = 0.1  # the last tenth of a run's metrics is averaged in its summary
 
 
@@ -59,22 +60,37 @@ def explore(
     stop: Callable[[], bool] = lambda: False,
     resume: bool = False,
     wait_seconds: float = 0.0,
+    begin: Callable[["Explorer"], None] | None = None,
+    facts: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Train, leaving metrics, checkpoints and a summary in the run folder; the summary.
 
-    `wait_seconds`: how long to wait for another process that is still training in the folder.
+    `wait_seconds`: how long to wait for another process that is still training in the folder. `begin` is called with a
+    population that starts afresh, not with one that goes on from a checkpoint. `facts` are added to the summary.
     """
     config, spec, reward = resolved(config)
     with run.exclusively(wait_seconds), Explorer(config, spec, reward, run) as explorer:
         if resume and run.latest_checkpoint() is not None:
             explorer.restore()
-        elif resume:
-            run.truncate_metrics(-1)  # killed before its first checkpoint: from the beginning
+        else:
+            if resume:
+                run.truncate_metrics(-1)  # killed before its first checkpoint: from the beginning
+            _begin(explorer, run, begin)
         explorer.train(watch, stop)
         summary = explorer.summary()
     summary["random_policy"] = random_policy(config) if config.reward != "random" else None
+    summary |= facts or {}
     run.write_summary(summary)
     return summary
+
+
+def _begin(explorer: "Explorer", run: RunFolder, begin: Callable[["Explorer"], None] | None) -> None:
+    if begin is not None:
+        begin(explorer)
+    elif (run.path / TRANSFER).exists():
+        raise RunError(
+            f"The run {run.path} was stopped before its policies were transferred to it: continue it with element finetune."
+        )
 
 
 class Explorer:
@@ -118,6 +134,16 @@ class Explorer:
     def step(self) -> int:
         """Environment steps done, per agent."""
         return self.chunk * self.config.chunk_steps
+
+    def begin_with(self, agents: Any, critic_warmup: int = 0) -> None:
+        """Start from these agents [P, ...] instead of fresh ones, and write that as the checkpoint of step 0.
+
+        In the first `critic_warmup` updates their actors stay as they are.
+        """
+        self.learner.state = self.learner.state._replace(agents=agents)
+        self.learner.critic_warmup = critic_warmup
+        self._act_as_learned()
+        self.save()
 
     def train(self, watch: Watcher, stop: Callable[[], bool]) -> None:
         """Collect and learn until the steps are done. Raises `Interrupted`, at a checkpoint, when told to stop."""
@@ -173,6 +199,7 @@ class Explorer:
         counters = {
             "chunk": np.array(self.chunk),
             "updates": np.array(self.learner.updates),
+            "critic_warmup": np.array(self.learner.critic_warmup),
             "episode_index": self.episode_index,
             "seconds": np.array(self.seconds),
         }
@@ -200,14 +227,13 @@ class Explorer:
         self.tracker.restore(parts["tracker"])
         counters = parts["counters"]
         self.chunk, self.learner.updates = int(counters["chunk"]), int(counters["updates"])
+        self.learner.critic_warmup = int(counters.get("critic_warmup", 0))  # older checkpoints know of none
         self.seconds = float(counters["seconds"])
         self.episode_index = counters["episode_index"]
         self.learner.state = _restored(self.learner.state, {n: a for n, a in arrays.items() if n.startswith("learner")})
         if self.learner.host_memories:
             self.learner.load_memories(folder)
-        self.parameters = self.learner.parameters()
-        if self.learns:
-            self.collector.set_parameters(self.parameters)
+        self._act_as_learned()
         self.run.truncate_metrics(self.step)
         self.collector.resume(self.episode_index, self._running_actions())
 
@@ -243,6 +269,11 @@ class Explorer:
             values = [logged[name][recent & (logged["seed"] == seed)] for seed in self.seeds]
             final[name] = [float(np.nanmean(v)) if np.isfinite(v).any() else None for v in values]
         return final
+
+    def _act_as_learned(self) -> None:
+        self.parameters = self.learner.parameters()
+        if self.learns:
+            self.collector.set_parameters(self.parameters)
 
     def _log(self) -> None:
         self.settle()

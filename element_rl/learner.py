@@ -78,6 +78,7 @@ class Learner:
         on_host = isinstance(reward, ElementReward) and reward.config.memory == "hnsw"
         self.host_memories = [HnswMemory(state_dim) for _ in agent_seeds] if on_host else []
         self.updates = 0
+        self.critic_warmup = 0  # updates, from the first, in which the critics learn alone
         self._ingest = jax.jit(_ingest, donate_argnums=0)
         self._finish = jax.jit(
             partial(_finish_all, reward), static_argnames=("rows", "remembers"), donate_argnums=(0, 1)
@@ -113,6 +114,8 @@ class Learner:
             np.stack([self.ledger.sample_tail, self.ledger.sample_count], axis=1).astype(np.int32),
             self.seeds,
             np.uint32(self.updates),
+            # None once it is over: then, and where there was none, the program is the ordinary one.
+            np.uint32(self.critic_warmup) if self.updates < self.critic_warmup else None,
         )
         self.state = self.state._replace(agents=agents, rewards=rewards)
         self.updates += self.chunk_steps
@@ -283,6 +286,7 @@ def _update(
     sampleable: Int[Array, "P 2"],  # tail and count of each agent's ring of sampleable slots
     seeds: UInt[Array, " P"],
     first_update: UInt[Array, ""],
+    critic_warmup: UInt[Array, ""] | None,
 ) -> tuple[Any, Any, dict[str, Array], dict[str, Array]]:
     """The learning part of Algorithm 3, `num_updates` times, for all agents."""
 
@@ -297,7 +301,8 @@ def _update(
             values = reward.reward(state, batch)
             terms = {name: jnp.mean(term) for name, term in reward.reward_terms(state, batch).items()}
             learned = Batch(batch.observation, batch.action, values, batch.next_observation, batch.terminated)
-            agent, metrics = sac.update(agent, learned, keys[2], config)
+            actor_learns = None if critic_warmup is None else index >= critic_warmup
+            agent, metrics = sac.update(agent, learned, keys[2], config, actor_learns)
             return (agent, state), metrics | reward_metrics | terms
 
         indices = first_update + jnp.arange(num_updates, dtype=jnp.uint32)

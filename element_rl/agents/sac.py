@@ -22,6 +22,7 @@ Departures from the code the paper names for its SAC (github.com/seolhokim/Mujoc
 8. Rewards are taken as given. There they are multiplied by 0.1 on the way in.
 """
 
+import dataclasses
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -117,15 +118,28 @@ def act(
 
 
 def update(
-    state: SACState, batch: Batch, key: PRNGKeyArray, config: SACConfig
+    state: SACState, batch: Batch, key: PRNGKeyArray, config: SACConfig, actor_learns: Bool[Array, ""] | None = None
 ) -> tuple[SACState, dict[str, Float[Array, ""]]]:
-    """One gradient step of critics, target critics, actor and temperature; metrics are those of the losses below."""
+    """One gradient step of critics, target critics, actor and temperature; metrics are those of the losses below.
+
+    Where `actor_learns` is false, actor and temperature stay as they are, their optimisers too.
+    """
     target_noise, policy_noise = jax.random.normal(key, (2, *batch.action.shape))
 
     if config.reward_centring:
         batch = batch._replace(reward=batch.reward - config.reward_centring * jnp.mean(batch.reward))
     target = critic_target(state, batch, target_noise, config.discount)
     critic_gradient, critic_metrics = jax.grad(critic_loss, has_aux=True)(state.critics, batch, target)
+    new_state, other_metrics = descend(state, critic_gradient, batch, policy_noise, config)
+    if actor_learns is not None:
+        new_state = _holding_the_actor(new_state, state, actor_learns)
+    return new_state, critic_metrics | other_metrics
+
+
+def descend(
+    state: SACState, critic_gradient: TwinCritics, batch: Batch, policy_noise: Float[Array, "B A"], config: SACConfig
+) -> tuple[SACState, dict[str, Float[Array, ""]]]:
+    """One step of the critics along a gradient of their loss, whatever that is, then of all that follows them."""
     critics, critic_optimiser = _adam_step(
         critic_gradient, state.critic_optimiser, state.critics, config.critic_learning_rate
     )
@@ -148,14 +162,29 @@ def update(
     new_state = SACState(
         actor, critics, target_critics, log_temperature, actor_optimiser, critic_optimiser, temperature_optimiser
     )
-    return new_state, critic_metrics | actor_metrics | temperature_metrics
+    return new_state, actor_metrics | temperature_metrics
 
 
-def critic_target(state: SACState, batch: Batch, noise: Float[Array, "B A"], discount: float) -> Float[Array, " B"]:
-    """y = r + γ (1 - d) (min_i Q̄_i(s', ã') - α log π(ã'|s')): the soft value of what follows, unless nothing follows."""
+def _holding_the_actor(new: SACState, old: SACState, actor_learns: Bool[Array, ""]) -> SACState:
+    """The new critics, and the old actor and temperature unless the actor learns."""
+    fields = ("actor", "actor_optimiser", "log_temperature", "temperature_optimiser")
+    chosen = {
+        name: jax.tree.map(lambda n, o: jnp.where(actor_learns, n, o), getattr(new, name), getattr(old, name))
+        for name in fields
+    }
+    return dataclasses.replace(new, **chosen)
+
+
+def critic_target(
+    state: SACState, batch: Batch, noise: Float[Array, "B A"], discount: float, soft: bool = True
+) -> Float[Array, " B"]:
+    """y = r + γ (1 - d) (min_i Q̄_i(s', ã') - α log π(ã'|s')): the soft value of what follows, unless nothing follows.
+
+    Not `soft`: without the term of the policy's entropy, α log π.
+    """
     next_action, next_log_probability = squashed_gaussian(*state.actor(batch.next_observation), noise)
     next_q = jnp.min(state.target_critics(batch.next_observation, next_action), axis=0)
-    next_value = next_q - jnp.exp(state.log_temperature) * next_log_probability
+    next_value = next_q - jnp.exp(state.log_temperature) * next_log_probability if soft else next_q
     continues = 1.0 - batch.terminated.astype(next_value.dtype)
     return batch.reward + discount * continues * next_value
 

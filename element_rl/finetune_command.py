@@ -1,0 +1,155 @@
+"""`element finetune`: a policy that explored becomes a head start on its task."""
+
+import contextlib
+import dataclasses
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from element_rl.agents.sac import SACConfig
+from element_rl.config import ExploreConfig
+from element_rl.explore import Interrupted
+from element_rl.explore import Progress as RunProgress
+from element_rl.finetune import FinetuneConfig, Stage, Watcher, finetune, stored_transfer, task_settings
+from element_rl.runs import RunError, RunFolder
+from element_rl.settings import settings_from_json
+from element_rl.stopping import INTERRUPTED, stop_signals
+
+WORDS: dict[Stage, str] = {"choosing": "choosing (episodes)", "transferred": "transferred", "scratch": "from scratch"}
+LINES = 20  # per stage, where there is no terminal
+
+
+@dataclass(frozen=True)
+class FinetuneCommand:
+    """Transfer to each agent's task the policy of its best checkpoint and train it there, beside SAC from scratch.
+
+    The same command, given again, goes on where it stopped.
+    """
+
+    config: Annotated[FinetuneConfig, tyro.conf.arg(name="")]
+    out: Path | None = None  # where everything goes (runs/RUN-finetuned)
+    resume: Path | None = None  # continue what is in this folder; settings are taken from it
+    sac: SACConfig = field(default_factory=SACConfig)  # the learner; not given: as in the run
+
+
+def main(arguments: list[str]) -> int:
+    command = _parsed(arguments)
+    config, folder = command.config, command.resume or command.out or _default_folder(command.config)
+    task, _ = task_settings(config, RunFolder.open(config.run))
+    resumes = command.resume is not None or stored_transfer(folder) is not None
+    try:
+        with stop_signals() as stop, watching(config, task) as watch:
+            summary = finetune(config, folder, watch, stop, resume=resumes)
+    except Interrupted as interrupted:
+        print(f"Stopped at step {interrupted.step:,}. Continue with: element finetune --resume {folder}")
+        return INTERRUPTED
+    _show(config, folder, summary)
+    return 0
+
+
+def _parsed(arguments: list[str]) -> FinetuneCommand:
+    """Twice: only when it is known which run, its settings can be the defaults of the learner's."""
+    blank = FinetuneCommand(FinetuneConfig(Path()))
+    first = tyro.cli(FinetuneCommand, args=arguments, prog="element finetune", default=blank)
+    config = first.config
+    if first.resume is not None:
+        stored = stored_transfer(first.resume)
+        if stored is None:
+            raise RunError(f"There is no fine-tuning in {first.resume}: give the --out folder of an earlier one.")
+        config = settings_from_json(FinetuneConfig, stored["config"])
+    elif config.run == Path():
+        raise ValueError("Name the run whose policies are to be transferred: element finetune RUN.")
+    explored = _learner_of(RunFolder.open(config.run))
+    default = dataclasses.replace(first, config=config, sac=config.sac or explored)
+    command = tyro.cli(FinetuneCommand, args=arguments, prog="element finetune", default=default)
+    sac = None if command.sac == explored else command.sac
+    return dataclasses.replace(command, config=dataclasses.replace(command.config, sac=sac))
+
+
+def _learner_of(source: RunFolder) -> SACConfig:
+    """The run's settings of SAC; those of a folder that is no such run are complained of later."""
+    settings = source.config.get("settings")
+    if not isinstance(settings, dict) or not isinstance(settings.get("sac"), dict):
+        return SACConfig()
+    return settings_from_json(SACConfig, settings["sac"])
+
+
+def _default_folder(config: FinetuneConfig) -> Path:
+    return Path("runs") / f"{config.run.resolve().name}-finetuned"
+
+
+@contextlib.contextmanager
+def watching(config: FinetuneConfig, task: ExploreConfig) -> Iterator[Watcher]:
+    """A bar per stage on a terminal, lines elsewhere."""
+    console = Console()
+    agents = f"{task.seeds} seed{'s' if task.seeds > 1 else ''}"
+    scratch = ", then as many from scratch" if config.compare else ""
+    console.print(f"[bold]{task.env}[/bold], policies of {config.run}, {task.steps:,} steps × {agents}{scratch}")
+    if not sys.stdout.isatty():
+        yield _line_printer()
+        return
+    columns = (
+        *(TextColumn("{task.description:<20}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()),
+        TextColumn("{task.fields[text]}"),
+    )
+    with Progress(*columns, console=console) as bar:
+        tasks: dict[Stage, TaskID] = {}
+
+        def watch(stage: Stage, progress: RunProgress) -> None:
+            if stage not in tasks:
+                tasks[stage] = bar.add_task(WORDS[stage], total=progress.steps, text="")
+            bar.update(tasks[stage], completed=progress.step, text=_status(progress))
+
+        yield watch
+
+
+def _line_printer() -> Watcher:
+    printed: dict[Stage, int] = {}
+
+    def watch(stage: Stage, progress: RunProgress) -> None:
+        part = progress.step * LINES // progress.steps
+        if part > printed.get(stage, 0):
+            printed[stage] = part
+            print(f"{WORDS[stage]:<20} {progress.step:>10,} / {progress.steps:,}  {_status(progress)}", flush=True)
+
+    return watch
+
+
+def _status(progress: RunProgress) -> str:
+    task_return = progress.latest.get("extrinsic_return", np.nan)
+    known = f"  return {task_return:,.1f}" if np.isfinite(task_return) else ""
+    return f"{progress.steps_per_second:,.0f}/s{known}"
+
+
+def _show(config: FinetuneConfig, folder: Path, summary: dict[str, Any]) -> None:
+    from element_rl.finetune_comparison import table
+    from element_rl.plots import save_figure
+    from element_rl.plots.transfer import transfer_curves
+
+    if config.compare:
+        header, _, *lines = [line.strip("| \n").split(" | ") for line in table(summary).splitlines()]
+        shown = Table(*header, title=f"{summary['env']}, {summary['steps']:,} steps on the task")
+        for line in lines:
+            shown.add_row(*line)
+        Console().print(shown)
+    else:
+        run = RunFolder.open(folder)
+        figure = transfer_curves({"transferred": run}, summary["zero_shot_return"])
+        for kind in ("png", "svg"):
+            save_figure(figure, run.figures_path / f"transfer.{kind}")
+        print(f"Zero-shot return {_means(summary['zero_shot_return'])}, final {_means(summary['extrinsic_return'])}")
+    print(f"Figure: {folder / 'figures' / 'transfer.png'}")
+    print(f"Fine-tuning: {folder}")
+
+
+def _means(values: list[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{np.mean(known):,.1f}" if known else "–"

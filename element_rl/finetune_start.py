@@ -1,0 +1,176 @@
+"""What fine-tuning starts from: which checkpoint of a run, how well it does the task, and the agents made of it.
+
+    chosen_start    acts with the checkpoints in the task's environment and takes, for every agent, its own best
+    transplanted    fresh agents with the policies of these checkpoints
+
+Actions are drawn from the policy unless told otherwise: so act the agents that train on from it, and the returns of the
+choice, of the zero-shot policy and of the learning curve are then of one kind. The zero-shot return comes from episodes of
+its own, because the best of ten noisy means is, in the mean, too good. All checkpoints start from the same states.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from element_rl.agents.networks import Actor
+from element_rl.agents.sac import SACState
+from element_rl.config import ExploreConfig, agent_seeds, parsed_options
+from element_rl.envs.robots import EnvSpec, make_env
+from element_rl.evaluate import run_episode
+from element_rl.explore import Interrupted, Progress
+from element_rl.finetune_config import FinetuneConfig
+from element_rl.mlp import MLP
+from element_rl.runs import RunError, RunFolder
+from element_rl.trees import arrays_to_tree
+
+CHOICE, ZERO_SHOT = 0, 1  # in the seeds of episodes: what they are for
+AGENTS = "learner/agents"  # where a checkpoint's resume arrays have them
+
+
+def chosen_start(
+    config: FinetuneConfig,
+    source: RunFolder,
+    task: ExploreConfig,
+    spec: EnvSpec,
+    watch: Callable[[Progress], None] = lambda progress: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> dict[str, Any]:
+    """The contents of transfer.json: the step that each agent's policy is taken from, and all returns."""
+    steps = _candidate_steps(config, source)
+    seeds = agent_seeds(task)
+    policies = [source.load_policy(step) for step in steps]
+    choosing = config.checkpoint == "best"
+    watch_episode = _episode_watcher((choosing * len(steps) + 1) * len(seeds) * config.episodes, watch, stop)
+    env = make_env(task.env, **parsed_options(task))
+
+    def returns(policy: dict[str, np.ndarray], purpose: int) -> Float[np.ndarray, "P E"]:
+        return _returns(env, spec, policy, seeds, config, purpose, watch_episode)
+
+    try:
+        tried = [returns(policy, CHOICE) for policy in policies] if choosing else []
+        means = np.array([np.mean(of_seeds, axis=1) for of_seeds in tried] or np.zeros((1, len(seeds))))
+        best = np.argmax(means, axis=0)  # the earliest of equals
+        chosen = [steps[index] for index in best]
+        _refuse_what_was_not_kept(config, source, chosen)
+        zero_shot = returns(_gathered(policies, best), ZERO_SHOT)
+    finally:
+        env.close()
+    return {
+        "transferred_from": {
+            "run": str(config.run),
+            "reward": source.config.get("reward"),
+            "steps": source.latest_checkpoint(),
+        },
+        "env": task.env,
+        "env_options": task.env_options,
+        "seeds": seeds,
+        "checkpoint": config.checkpoint,
+        "transferred_step": chosen,
+        "zero_shot_return": np.mean(zero_shot, axis=1),
+        "zero_shot_returns": zero_shot,
+        "candidates": [
+            {"step": step, "return": np.mean(of_seeds, axis=1), "returns": of_seeds}
+            for step, of_seeds in zip(steps, tried, strict=False)
+        ],
+    }
+
+
+def transplanted(
+    agents: SACState,
+    source: RunFolder,
+    transfer: dict[str, Any],
+    critics: Literal["fresh", "kept"] = "fresh",
+    temperature: Literal["fresh", "kept"] = "fresh",
+) -> SACState:
+    """Fresh agents [P, ...] with the actors of their checkpoints and, where kept, the critics and the temperature.
+
+    The optimiser of the actor is always fresh: its moments are those of another objective.
+    """
+    steps = transfer["transferred_step"]
+    distinct = sorted(set(steps))
+    policy = _gathered([source.load_policy(step) for step in distinct], [distinct.index(step) for step in steps])
+    num_layers = len(policy) // 2
+    weights, biases = ([jnp.array(policy[f"{kind}_{i}"]) for i in range(num_layers)] for kind in ("weight", "bias"))
+    agents = dataclasses.replace(agents, actor=Actor(MLP(tuple(weights), tuple(biases))))
+    fields: tuple[str, ...] = ("critics", "target_critics", "critic_optimiser") if critics == "kept" else ()
+    fields += ("log_temperature", "temperature_optimiser") if temperature == "kept" else ()
+    if not fields:
+        return agents
+    stored = {name: array[: len(steps)] for name, array in source.load_resume()[0].items() if name.startswith(AGENTS)}
+    kept = {
+        name: arrays_to_tree(
+            getattr(agents, name),
+            {n: a for n, a in stored.items() if _is_in(n, f"{AGENTS}/{name}")},
+            f"{AGENTS}/{name}",
+        )
+        for name in fields
+    }
+    return dataclasses.replace(agents, **kept)
+
+
+def _candidate_steps(config: FinetuneConfig, source: RunFolder) -> list[int]:
+    """Steps of the checkpoints to choose from: those that were planned, and the last; evenly spaced if there are too many."""
+    steps = source.checkpoint_steps()
+    if config.checkpoint != "best":
+        return [steps[-1] if config.checkpoint == "last" else int(config.checkpoint)]
+    every, chunk = (source.config["settings"][name] for name in ("checkpoint_every", "chunk_steps"))
+    planned = sorted({*(step for step in steps if step % every < chunk), *steps[-1:]})
+    places = np.linspace(len(planned) - 1, 0, min(config.candidates, len(planned))).round().astype(int)
+    return [planned[place] for place in sorted(places)]
+
+
+def _refuse_what_was_not_kept(config: FinetuneConfig, source: RunFolder, chosen: Sequence[int]) -> None:
+    latest = source.latest_checkpoint()
+    for name, kept in (("critics", config.critics == "kept"), ("temperature", config.temperature == "kept")):
+        if kept and (others := sorted({step for step in chosen if step != latest})):
+            raise RunError(
+                f"--{name} kept needs the newest checkpoint of {source.path}, step {latest}, which alone has them, but step "
+                f"{others[0]} is transferred: add --checkpoint last, or take --{name} fresh."
+            )
+
+
+def _returns(
+    env: Any,
+    spec: EnvSpec,
+    policy: dict[str, np.ndarray],
+    seeds: Sequence[int],
+    config: FinetuneConfig,
+    purpose: int,
+    watch_episode: Callable[[], None],
+) -> Float[np.ndarray, "P E"]:
+    """Task returns of episodes of each agent."""
+    returns = np.zeros((len(seeds), config.episodes))
+    for agent, seed in enumerate(seeds):
+        parameters = {name: array[agent] for name, array in policy.items()}
+        for episode in range(config.episodes):
+            returns[agent, episode] = run_episode(
+                env, spec, parameters, [seed, purpose, episode], config.deterministic
+            )[2]
+            watch_episode()
+    return returns
+
+
+def _gathered(policies: Sequence[dict[str, np.ndarray]], which: Any) -> dict[str, np.ndarray]:
+    """One population of which agent p is that of policies[which[p]]."""
+    return {name: np.stack([policies[index][name][agent] for agent, index in enumerate(which)]) for name in policies[0]}
+
+
+def _episode_watcher(total: int, watch: Callable[[Progress], None], stop: Callable[[], bool]) -> Callable[[], None]:
+    done, began = [0], time.perf_counter()
+
+    def watch_episode() -> None:
+        done[0] += 1
+        watch(Progress(done[0], total, done[0] / max(time.perf_counter() - began, 1e-9), {}))
+        if stop():
+            raise Interrupted(0)
+
+    return watch_episode
+
+
+def _is_in(name: str, place: str) -> bool:
+    return name == place or name.startswith(f"{place}/")

@@ -1,0 +1,64 @@
+"""How a transferred policy learns its task, beside agents that learn it from nothing."""
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
+
+from element_rl.plots.style import COLOURS, QUIET, STYLE, figure_title, metrics_of
+from element_rl.runs import RunError, RunFolder
+
+SMOOTHED = 3  # lines of metrics in a running mean
+LABELS = {"transferred": "transferred, then SAC", "scratch": "SAC from scratch"}
+
+
+@matplotlib.rc_context(STYLE)
+def transfer_curves(runs: Mapping[str, RunFolder], zero_shot: Sequence[float]) -> Figure:
+    """Task return over steps of `transferred` and, where there is one, `scratch`; mean and range over seeds.
+
+    `zero_shot`: the return per seed of the transferred policies before they learn, marked at step 0.
+    """
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    axes = figure.subplots()
+    for (name, run), colour in zip(runs.items(), COLOURS, strict=False):
+        _draw_returns(axes, run, colour, LABELS.get(name, name))
+    mean = float(np.mean(zero_shot))
+    spread = [[mean - min(zero_shot)], [max(zero_shot) - mean]] if len(zero_shot) > 1 else None
+    marker = axes.errorbar(
+        [0], [mean], spread, fmt="D", color=COLOURS[0], markersize=6, capsize=3, label="zero-shot", zorder=4
+    )
+    for part in (marker.lines[0], *marker.lines[1]):
+        part.set_clip_on(False)  # half of it is left of the axis
+    axes.margins(x=0.0)
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]) if axes.dataLim.y0 < 0 else 0.0)
+    axes.set_title(figure_title(list(runs.values())))
+    axes.set_title(f"running mean of {SMOOTHED} lines; lowest to highest seed", loc="right", size=8, color=QUIET)
+    axes.set_xlabel("environment steps per seed on the task")
+    axes.set_ylabel("task return per episode")
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.legend(loc="best")
+    return figure
+
+
+def _draw_returns(axes: Axes, run: RunFolder, colour: str, label: str) -> None:
+    metrics = metrics_of(run)
+    seeds = np.unique(metrics.get("seed", np.zeros(0)))
+    if not len(seeds) or not np.isfinite(metrics["extrinsic_return"]).any():
+        raise RunError(f"The run {run.path} has logged no return: none of its episodes has ended.")
+    curves = [_running_mean(metrics["extrinsic_return"][metrics["seed"] == seed]) for seed in seeds]
+    steps, values = np.unique(metrics["step"]), np.array(curves)
+    known = np.isfinite(values).all(axis=0)  # from where every seed has ended an episode
+    steps, values = steps[known], values[:, known]
+    axes.plot(steps, values.mean(axis=0), color=colour, label=label)
+    axes.fill_between(steps, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.18, linewidth=0)
+
+
+def _running_mean(values: Float[np.ndarray, " T"]) -> Float[np.ndarray, " T"]:
+    """Over the last lines that have a value; NaN before the first."""
+    windows = [values[max(last + 1 - SMOOTHED, 0) : last + 1] for last in range(len(values))]
+    return np.array([np.nanmean(window) if np.isfinite(window).any() else np.nan for window in windows])
