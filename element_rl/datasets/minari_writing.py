@@ -8,7 +8,7 @@ to. The folder is made under a name with a leading dot, put on the disk, and ren
 import contextlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -55,23 +55,27 @@ def write_dataset(
     `about` is added to the metadata of the dataset: algorithm_name, author (a list), description, requirements, and anything
     else that JSON can hold.
     """
-    final = new_dataset_folder(name, root)
-    temporary = final.with_name(f".{final.name}.tmp-{os.getpid()}")
+    require_minari()
+    final = dataset_folder(name, root)
+    refuse_existing(name, final)
+    temporary = temporary_folder(final)
     with removing_on_failure(temporary, final):
         build_dataset(temporary, name, episodes, observation_space, action_space, env_spec, about)
         publish(temporary, final, root)
     return final
 
 
-def new_dataset_folder(name: str, root: Path | None) -> Path:
-    """The folder for a dataset that does not exist yet."""
-    require_minari()
-    final = dataset_folder(name, root)
+def refuse_existing(name: str, final: Path) -> None:
+    """A dataset is never overwritten."""
     if final.exists():
         raise DatasetError(
             f"The dataset {name} exists already in {final}: choose another name or version, or remove it first."
         )
-    return final
+
+
+def temporary_folder(final: Path) -> Path:
+    """Where a process may build a dataset; Minari passes over it."""
+    return final.with_name(f".{final.name}.tmp-{os.getpid()}")
 
 
 def build_dataset(
@@ -84,19 +88,71 @@ def build_dataset(
     about: Mapping[str, Any] | None = None,
 ) -> None:
     """Fills `folder` with a dataset, for use where something around it is atomic."""
+    with EpisodeFile(folder) as file:
+        for episode in episodes:
+            file.add(episode)
+    write_metadata(file, name, observation_space, action_space, env_spec, about)
+
+
+class EpisodeFile:
+    """The episodes of a dataset under construction."""
+
+    def __init__(self, folder: Path) -> None:
+        import h5py
+
+        self.folder = folder
+        self.episodes = self.steps = 0
+        (folder / "data").mkdir(parents=True)
+        self._file = h5py.File(folder / "data" / HDF5, "w", track_order=True)
+
+    def add(self, episode: EpisodeRecord) -> None:
+        """Adds an episode after the others."""
+        steps = len(episode.rewards)
+        sizes = (len(episode.observations) - 1, *map(len, (episode.actions, episode.terminations, episode.truncations)))
+        if steps == 0 or any(size != steps for size in sizes):
+            raise ValueError(f"An episode of {steps} rewards has arrays for {sizes} steps.")
+        group = self._file.create_group(f"episode_{self.episodes}")
+        for name in ("observations", "actions", "rewards", "terminations", "truncations"):
+            _write_array(group, name, getattr(episode, name))
+        infos = group.create_group("infos")  # Minari's EpisodeData wants one, be it empty
+        for name, array in episode.infos.items():
+            _write_array(infos, name, array)
+        for name, value in {**episode.metadata, "id": self.episodes, "total_steps": steps}.items():
+            if value is not None:
+                group.attrs[name] = value
+        self.episodes += 1
+        self.steps += steps
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> "EpisodeFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def write_metadata(
+    file: EpisodeFile,
+    name: str,
+    observation_space: gymnasium.Space,
+    action_space: gymnasium.Space,
+    env_spec: gymnasium.envs.registration.EnvSpec | None,
+    about: Mapping[str, Any] | None,
+) -> None:
+    """Makes a dataset of the episodes in a closed file, and puts it on the disk."""
     import minari
     from minari.serialization import serialize_space
 
-    data = folder / "data"
-    data.mkdir(parents=True)
-    total_episodes, total_steps = _write_episodes(data / HDF5, episodes)
-    if total_episodes == 0:
+    if file.episodes == 0:
         raise DatasetError(f"There is no finished episode to write into the dataset {name}: record more steps.")
+    data = file.folder / "data"
     metadata: dict[str, Any] = {
         **to_json(about or {}),
         "dataset_id": name,
-        "total_episodes": total_episodes,
-        "total_steps": total_steps,
+        "total_episodes": file.episodes,
+        "total_steps": file.steps,
         "data_format": "hdf5",
         "jpeg_encoding": False,
         "observation_space": serialize_space(observation_space),
@@ -104,13 +160,12 @@ def build_dataset(
         "dataset_size": round((data / HDF5).stat().st_size / 1e6, 1),
         "minari_version": minari.__version__,
     }
-    with contextlib.suppress(
-        TypeError, ValueError, AttributeError
-    ):  # an environment JSON cannot describe is left unnamed
+    # An environment that JSON cannot describe is left unnamed.
+    with contextlib.suppress(TypeError, ValueError, AttributeError):
         metadata["env_spec"] = env_spec.to_json() if env_spec is not None else None
-    metadata = {name: value for name, value in metadata.items() if value is not None}
+    metadata = {key: value for key, value in metadata.items() if value is not None}
     (data / METADATA).write_text(json.dumps(metadata, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    for entry in (*data.iterdir(), data, folder):
+    for entry in (*data.iterdir(), data, file.folder):
         sync(entry)
 
 
@@ -121,37 +176,6 @@ def publish(folder: Path, final: Path, root: Path | None) -> None:
         raise DatasetError(f"The dataset {final} was made by another process meanwhile: choose another name.")
     os.rename(folder, final)
     sync(final.parent)
-
-
-def _write_episodes(path: Path, episodes: Iterable[EpisodeRecord]) -> tuple[int, int]:
-    import h5py
-
-    total_episodes = total_steps = 0
-    with h5py.File(path, "w", track_order=True) as file:
-        for episode in _checked(episodes):
-            group = file.create_group(f"episode_{total_episodes}")
-            steps = len(episode.rewards)
-            for name in ("observations", "actions", "rewards", "terminations", "truncations"):
-                _write_array(group, name, getattr(episode, name))
-            infos = group.create_group("infos")  # Minari's EpisodeData wants one, be it empty
-            for name, array in episode.infos.items():
-                _write_array(infos, name, array)
-            attributes = {**episode.metadata, "id": total_episodes, "total_steps": steps}
-            for name, value in attributes.items():
-                if value is not None:
-                    group.attrs[name] = value
-            total_episodes += 1
-            total_steps += steps
-    return total_episodes, total_steps
-
-
-def _checked(episodes: Iterable[EpisodeRecord]) -> Iterator[EpisodeRecord]:
-    for episode in episodes:
-        steps = len(episode.rewards)
-        sizes = (len(episode.observations) - 1, *map(len, (episode.actions, episode.terminations, episode.truncations)))
-        if steps == 0 or any(size != steps for size in sizes):
-            raise ValueError(f"An episode of {steps} rewards has arrays for {sizes} steps.")
-        yield episode
 
 
 def _write_array(group: Any, name: str, array: np.ndarray) -> None:
