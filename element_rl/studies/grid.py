@@ -35,7 +35,9 @@ class Scale:
     envs: tuple[str, ...]
     seeds: int
     steps: Mapping[str, int]  # per seed, by environment
-    samples: int = 30_000  # taken with each checkpoint's policy, where a study acts with them
+    samples: int = 30_000  # taken with each checkpoint's policy, where a study acts with them; of a dataset, per seed
+    task_steps: int = 0  # per seed, of learning a task online, where a study has one
+    updates: int = 0  # of agents that learn offline
     options: Mapping[str, Any] = field(default_factory=dict)  # settings of every cell, beside its own
 
 

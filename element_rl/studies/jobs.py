@@ -1,10 +1,13 @@
 """What a cell can be: a training run, or something made of the runs of other cells.
 
     explore     a population that explores, learns the task, or acts at random
+    finetune    a population that goes on with the policies of another cell, on the task
 
-Settings are told apart in a cell's file by their kind. `perform` begins a job, or continues it where it was stopped.
+Settings are told apart in a cell's file by their kind. Paths in them are relative to the cell's folder, except those that a
+user gave to an explorer. `perform` begins a job, or continues it where it was stopped.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -12,27 +15,27 @@ from typing import Any
 
 from element_rl.config import ExploreConfig
 from element_rl.explore import explore
+from element_rl.finetune import FinetuneConfig, finetune
 from element_rl.launch import create_run, reopen_run
 from element_rl.settings import settings_from_json
 
-Job = ExploreConfig
+Job = ExploreConfig | FinetuneConfig
 
-KINDS: dict[str, type[Job]] = {"explore": ExploreConfig}
+KINDS: dict[str, type[Job]] = {"explore": ExploreConfig, "finetune": FinetuneConfig}
 
 
 def label_of(job: Job) -> str:
     """A word for what is done, in the names of folders."""
-    return job.reward
+    return job.reward if isinstance(job, ExploreConfig) else f"{_kind(job)}-{_origin(job)}"
 
 
 def agents_of(job: Job, before: int) -> int:
     """How many agents work side by side; `before`: how many the cells had that it needs."""
-    return job.seeds
+    return before if job.seeds is None else job.seeds
 
 
 def job_to_json(job: Job) -> dict[str, Any]:
-    (kind,) = [name for name, settings in KINDS.items() if isinstance(job, settings)]
-    return {"kind": kind, "config": asdict(job)}
+    return {"kind": _kind(job), "config": asdict(job)}
 
 
 def job_from_json(values: Mapping[str, Any]) -> Job:
@@ -44,6 +47,20 @@ def perform(job: Job, folder: Path, stop: Callable[[], bool], patience: float) -
 
     `patience`: seconds to wait for another process that is still at work in the folder.
     """
-    begun = (folder / "config.json").exists()
-    run = reopen_run(job, folder) if begun else create_run(job, folder)
-    explore(job, run, stop=stop, resume=begun, wait_seconds=patience)
+    if isinstance(job, ExploreConfig):
+        begun = (folder / "config.json").exists()
+        run = reopen_run(job, folder) if begun else create_run(job, folder)
+        explore(job, run, stop=stop, resume=begun, wait_seconds=patience)
+        return
+    with contextlib.chdir(folder):
+        finetune(job, Path(), stop=stop, resume=True, wait_seconds=patience)
+
+
+def _kind(job: Job) -> str:
+    (kind,) = [name for name, settings in KINDS.items() if isinstance(job, settings)]
+    return kind
+
+
+def _origin(job: FinetuneConfig) -> str:
+    """What the cell is made of, in a word: ../Ant-v5-rnd-3f2a91c0 → rnd."""
+    return job.run.name.rpartition("-")[0].rpartition("-")[2]

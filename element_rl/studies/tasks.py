@@ -1,0 +1,74 @@
+"""What the two studies of what exploration is for (`offline`, `transfer`) share: explorers, and the task learned online.
+
+Explorers of the robots that walk upright end their episodes by falling, as in the paper: what they learn is then to move
+without falling, and that is what their tasks ask. Ant's do not, as everywhere else in this library (docs/results/ant-series.md).
+The tasks themselves are Gymnasium's, where a fall ends an episode of every robot.
+"""
+
+import dataclasses
+
+from element_rl.envs.robots import HEALTH_OPTION, can_fall
+from element_rl.studies.comparison import BASELINES, ROBOTS, cell_of
+from element_rl.studies.grid import Cell, Scale
+
+EXPLORERS = ("element", *BASELINES)
+ONLINE = "sac"  # learns the task from its reward, from nothing
+RANDOM = "random"
+UPRIGHT = ("Hopper-v5", "Walker2d-v5", "Humanoid-v4")
+RANDOM_STEPS = 50_000  # per seed, to know what a random policy gets
+
+SMOKE = Scale(
+    ("Pendulum-v1",),
+    2,
+    {"Pendulum-v1": 800},
+    samples=800,
+    task_steps=800,
+    updates=200,
+    options={
+        "sac": {"hidden_sizes": (16,), "batch_size": 16, "learn_start": 200},
+        "log_every": 200,
+        "checkpoint_every": 400,
+        "replay_size": 1_000,
+    },
+)
+SMALL = Scale(
+    ("Hopper-v5", "Walker2d-v5", "Ant-v5"),
+    5,
+    {"Hopper-v5": 400_000, "Walker2d-v5": 400_000, "Ant-v5": 1_000_000},
+    samples=200_000,
+    task_steps=400_000,
+    updates=100_000,
+)
+PAPER = Scale(
+    (*ROBOTS, "Humanoid-v4"),
+    5,
+    dict.fromkeys((*ROBOTS, "Humanoid-v4"), 5_000_000),
+    samples=1_000_000,
+    task_steps=1_000_000,
+    updates=500_000,
+)
+SCALES = {"smoke": SMOKE, "small": SMALL, "paper": PAPER}
+
+
+def explorer(env: str, method: str, scale: Scale) -> Cell:
+    """A population that explores, for its policies."""
+    falling = (f"{HEALTH_OPTION}=true",) if env in UPRIGHT else ()
+    if method == "element":
+        return cell_of(env, method, scale, env_options=falling)
+    return cell_of(env, method, scale, reward=method, recent_scale=True, env_options=falling)
+
+
+def online(env: str, scale: Scale) -> Cell:
+    """SAC on the task."""
+    return cell_of(env, ONLINE, _with_steps(env, scale.task_steps, scale), reward="extrinsic")
+
+
+def random(env: str, scale: Scale) -> Cell:
+    """A random policy on the task."""
+    task = (f"{HEALTH_OPTION}=true",) if can_fall(env) else ()
+    steps = min(RANDOM_STEPS, scale.task_steps)
+    return cell_of(env, RANDOM, _with_steps(env, steps, scale), reward="random", env_options=task)
+
+
+def _with_steps(env: str, steps: int, scale: Scale) -> Scale:
+    return dataclasses.replace(scale, steps={env: steps})

@@ -1,0 +1,97 @@
+"""Can ELEMENT agents conduct task-agnostic exploration for downstream tasks? (The paper's section of that name.)
+
+Each explorer's best of ten checkpoints, by task return, learns on with the task's reward; beside them SAC from nothing, on as
+many steps. Two numbers say what a head start is worth: the return of the transferred policy before it has learned anything of
+the task (zero-shot), and the mean return over the whole of learning, which is the area under the curve divided by its length.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from element_rl.finetune import FinetuneConfig
+from element_rl.studies.comparison import by_environment, curves_of, mean_of, scores_of
+from element_rl.studies.grid import Cell, Findings, FinishedCell, Scale, Study
+from element_rl.studies.results import Table
+from element_rl.studies.tables import improvement_table, score_table, sentences
+from element_rl.studies.tasks import EXPLORERS, ONLINE, SCALES, explorer, online
+
+
+def cells(scale: Scale) -> list[Cell]:
+    return [cell for env in scale.envs for cell in _cells_of(env, scale)]
+
+
+def _cells_of(env: str, scale: Scale) -> list[Cell]:
+    explorers = [explorer(env, method, scale) for method in EXPLORERS]
+    settings = {name: scale.options[name] for name in ("log_every", "checkpoint_every") if name in scale.options}
+    finetuned = [
+        Cell(env, cell.method, FinetuneConfig(cell.reference, scale.task_steps, compare=False, **settings), (cell,))
+        for cell in explorers
+    ]
+    return [online(env, scale), *explorers, *finetuned]
+
+
+def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
+    """Of the agents that learned the task; the explorers have done their part."""
+    finetuned = [entry for entry in done if isinstance(entry.cell.config, FinetuneConfig)]
+    on_task = [*finetuned, *(entry for entry in done if entry.cell.method == ONLINE)]
+    mean_return = _per_seed(on_task, _mean_over_training)
+    return Findings(
+        sentences=sentences(mean_return, "gets more over the whole of learning than", "gets less than"),
+        notes=(
+            f"Returns of training episodes, actions drawn from the policy. {ONLINE}: from scratch, its first steps at random; "
+            "the others act with the transferred policy from the first step. Critics and temperature start afresh for all.",
+        ),
+        tables=(
+            score_table("mean_return", "Task return, mean over the whole of learning", "return", mean_return),
+            improvement_table("improvement", "Does ELEMENT give the better start?", mean_return),
+            _starts_and_ends(on_task),
+            score_table("final_return", "Task return, last tenth of learning", "return", scores_of(on_task, "extrinsic_return")),
+        ),
+        curves=curves_of(on_task, "extrinsic_return", "task return"),
+    )  # fmt: skip
+
+
+def _per_seed(
+    cells: Sequence[FinishedCell], measure: Callable[[FinishedCell], Float[np.ndarray, " R"]]
+) -> dict[str, dict[str, np.ndarray]]:
+    """environment → method → one number per seed."""
+    return {
+        env: {entry.cell.method: measure(entry) for entry in entries} for env, entries in by_environment(cells).items()
+    }
+
+
+def _mean_over_training(entry: FinishedCell) -> Float[np.ndarray, " R"]:
+    """Over the steps of training, however unevenly they were logged; before its first finished episode a run has no return."""
+    steps, returns = entry.curves("extrinsic_return")
+    weights = np.diff(steps, prepend=0) * np.isfinite(returns)
+    return np.asarray(np.sum(weights * np.nan_to_num(returns), axis=1) / np.maximum(np.sum(weights, axis=1), 1))
+
+
+def _starts_and_ends(cells: Sequence[FinishedCell]) -> Table:
+    rows = tuple(
+        (
+            env,
+            entry.cell.method,
+            ", ".join(f"{step:,}" for step in entry.summary.get("transferred_step", ())) or None,
+            mean_of(entry.summary, "zero_shot_return") if "zero_shot_return" in entry.summary else None,
+            mean_of(entry.summary, "extrinsic_return"),
+        )
+        for env, entries in by_environment(cells).items()
+        for entry in entries
+    )
+    columns = ("environment", "method", "checkpoints transferred", "zero-shot return", "final return")
+    note = "Means over seeds. Zero-shot: the transferred policy before it learned anything of the task, in episodes of its own."
+    return Table("starts", "What was transferred, and what became of it", columns, rows, note)
+
+
+STUDY = Study(
+    "transfer",
+    "Is exploration a head start on tasks?",
+    "An agent that has explored without reward is given a task. Does it learn it sooner than one that starts from nothing?",
+    SCALES,
+    cells,
+    analyse,
+    references=(ONLINE,),
+)
