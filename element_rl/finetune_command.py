@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -130,26 +130,45 @@ def _status(progress: RunProgress) -> str:
 
 
 def _show(config: FinetuneConfig, folder: Path, summary: dict[str, Any]) -> None:
-    from element_rl.finetune_comparison import table
     from element_rl.plots import save_figure
     from element_rl.plots.transfer import transfer_curves
 
     if config.compare:
-        header, _, *lines = [line.strip("| \n").split(" | ") for line in table(summary).splitlines()]
-        shown = Table(*header, title=f"{summary['env']}, {summary['steps']:,} steps on the task")
-        for line in lines:
-            shown.add_row(*line)
-        Console().print(shown)
+        Console().print(_comparison_table(summary))
+        print(f"Per seed: {folder / 'table.md'}")
     else:
         run = RunFolder.open(folder)
         figure = transfer_curves({"transferred": run}, summary["zero_shot_return"])
         for kind in ("png", "svg"):
             save_figure(figure, run.figures_path / f"transfer.{kind}")
-        print(f"Zero-shot return {_means(summary['zero_shot_return'])}, final {_means(summary['extrinsic_return'])}")
+        print(f"Zero-shot return {_numbers(summary['zero_shot_return'])}")
+        print(f"Final return {_numbers(summary['extrinsic_return'])}")
     print(f"Figure: {folder / 'figures' / 'transfer.png'}")
     print(f"Fine-tuning: {folder}")
 
 
-def _means(values: list[float | None]) -> str:
+def _comparison_table(summary: dict[str, Any]) -> Table:
+    """Means over the seeds, with the range."""
+    table = Table("", title=f"{summary['env']}, {summary['steps']:,} steps × {len(summary['seeds'])} seeds")
+    for name in ("transferred", "from scratch"):
+        table.add_column(name, justify="right")
+    table.add_row("zero-shot return", _numbers(summary["zero_shot_return"]), "–")
+    reached = _numbers([summary["return_to_reach"]])
+    labels = {
+        "final_return": "final return",
+        "area_under_curve": "mean return over training",
+        "steps_to_reach": f"steps to a return of {reached}",
+    }
+    for name, label in labels.items():
+        table.add_row(label, *(_numbers(summary[run][name]) for run in ("transferred", "scratch")))
+    return table
+
+
+def _numbers(values: Sequence[float | int | None]) -> str:
+    """Mean and range over the seeds; how many there are where not all have a value."""
     known = [value for value in values if value is not None]
-    return f"{np.mean(known):,.1f}" if known else "–"
+    if not known:
+        return "–"
+    missing = f", {len(known)} of {len(values)} seeds" if len(known) < len(values) else ""
+    spread = f"  ({min(known):,.0f} to {max(known):,.0f}{missing})" if len(values) > 1 else ""
+    return f"{np.mean(known):,.0f}{spread}"

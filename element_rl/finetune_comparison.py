@@ -22,8 +22,6 @@ from element_rl.runs import RunFolder
 
 SMOOTHED = 3  # lines of metrics in a running mean
 
-SeedNumbers = list[float | None]
-
 
 def write_comparison(folder: Path, transfer: dict[str, Any]) -> dict[str, Any]:
     """Compare FOLDER/transferred and FOLDER/scratch, both done; the summary."""
@@ -129,16 +127,16 @@ def table(summary: dict[str, Any]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
+def _mean(values: Sequence[float | int | None]) -> float | None:
     """None where any is missing: a mean over those that got there would flatter."""
     known = [value for value in values if value is not None]
     return float(np.mean(known)) if known and len(known) == len(values) else None
 
 
-def _text(value: float | None) -> str:
+def _text(value: float | int | None) -> str:
     return "–" if value is None else f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:,.2f}"
 
 
-def _mean_text(values: Sequence[float | None]) -> str:
+def _mean_text(values: Sequence[float | int | None]) -> str:
     known = sum(value is not None for value in values)
     return _text(_mean(values)) if known == len(values) else f"{known} of {len(values)} seeds"

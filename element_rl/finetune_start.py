@@ -8,11 +8,11 @@ choice, of the zero-shot policy and of the learning curve are then of one kind. 
 its own, because the best of ten noisy means is, in the mean, too good. All checkpoints start from the same states.
 """
 
-import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
@@ -96,7 +96,7 @@ def transplanted(
     policy = _gathered([source.load_policy(step) for step in distinct], [distinct.index(step) for step in steps])
     num_layers = len(policy) // 2
     weights, biases = ([jnp.array(policy[f"{kind}_{i}"]) for i in range(num_layers)] for kind in ("weight", "bias"))
-    agents = dataclasses.replace(agents, actor=Actor(MLP(tuple(weights), tuple(biases))))
+    agents = _with(agents, actor=Actor(MLP(tuple(weights), tuple(biases))))
     fields: tuple[str, ...] = ("critics", "target_critics", "critic_optimiser") if critics == "kept" else ()
     fields += ("log_temperature", "temperature_optimiser") if temperature == "kept" else ()
     if not fields:
@@ -110,7 +110,12 @@ def transplanted(
         )
         for name in fields
     }
-    return dataclasses.replace(agents, **kept)
+    return _with(agents, **kept)
+
+
+def _with(agents: SACState, **fields: Any) -> SACState:
+    """The agents with other fields; `dataclasses.replace` would take the population for one agent."""
+    return eqx.tree_at(lambda tree: [getattr(tree, name) for name in fields], agents, list(fields.values()))
 
 
 def _candidate_steps(config: FinetuneConfig, source: RunFolder) -> list[int]:
