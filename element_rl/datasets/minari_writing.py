@@ -8,7 +8,7 @@ to. The folder is made under a name with a leading dot, put on the disk, and ren
 import contextlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -103,7 +103,8 @@ class EpisodeFile:
         self.folder = folder
         self.episodes = self.steps = 0
         (folder / "data").mkdir(parents=True)
-        self._file = h5py.File(folder / "data" / HDF5, "w", track_order=True)
+        self._bytes = ForgivingFile(folder / "data" / HDF5)
+        self._file = h5py.File(self._bytes, "w", track_order=True)
 
     def add(self, episode: EpisodeRecord) -> None:
         """Adds an episode after the others."""
@@ -122,15 +123,64 @@ class EpisodeFile:
                 group.attrs[name] = value
         self.episodes += 1
         self.steps += steps
+        if self._bytes.error is not None:
+            raise self._bytes.error
 
     def close(self) -> None:
+        """Completes the file; OSError if some of it could not be written."""
         self._file.close()
+        self._bytes.close()
+        if self._bytes.error is not None:
+            raise self._bytes.error
 
     def __enter__(self) -> "EpisodeFile":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class ForgivingFile:
+    """A file that remembers an error instead of raising it.
+
+    HDF5 cannot let go of a file that it cannot write to, as on a full disk: every object of it complains, and the process may
+    crash at the end. So HDF5 is left in the belief that all is well, and who writes looks at `error`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.error: OSError | None = None
+        self._file = path.open("w+b")
+
+    def write(self, data: Any) -> int:
+        self._try(lambda: self._file.write(data))
+        return len(data)
+
+    def read(self, size: int = -1) -> bytes:
+        return bytes(self._try(lambda: self._file.read(size)) or b"")
+
+    def readinto(self, buffer: Any) -> int:
+        return int(self._try(lambda: self._file.readinto(buffer)) or 0)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return int(self._try(lambda: self._file.seek(offset, whence)) or 0)
+
+    def tell(self) -> int:
+        return int(self._try(self._file.tell) or 0)
+
+    def truncate(self, size: int | None = None) -> int:
+        return int(self._try(lambda: self._file.truncate(size)) or 0)
+
+    def flush(self) -> None:
+        self._try(self._file.flush)
+
+    def close(self) -> None:
+        self._try(self._file.close)
+
+    def _try(self, action: Callable[[], Any]) -> Any:
+        try:
+            return action()
+        except OSError as error:
+            self.error = self.error or error
 
 
 def write_metadata(

@@ -16,6 +16,7 @@ Episodes go to the disk as they end. What is still running at `finish`, or when 
 dataset has its name when it is finished; without `finish`, nothing is left.
 """
 
+import contextlib
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -126,7 +127,8 @@ class VectorRecorder(gymnasium.vector.VectorWrapper):
 
     def close(self, **options: Any) -> None:
         """Closes the environments; what was not finished is removed."""
-        self._file.close()
+        with contextlib.suppress(OSError):  # it is removed anyway
+            self._file.close()
         shutil.rmtree(self._temporary, ignore_errors=True)
         super().close(**options)
 

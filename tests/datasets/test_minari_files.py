@@ -1,6 +1,7 @@
 """Minari datasets: those that Minari makes are read, what is written Minari reads, and what cannot be used is said."""
 
 import json
+import resource
 import shutil
 import warnings
 from collections.abc import Iterator
@@ -274,3 +275,17 @@ def test_a_write_that_fails_leaves_nothing(root: Path) -> None:
     with pytest.raises(DatasetError, match="exists already"):
         written()
     assert known_datasets(root) == ["ours/vectors-v0"]
+
+
+def test_a_full_disk_is_one_sentence(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """HDF5 alone would complain of every object in the file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, hard))
+    try:
+        with pytest.raises(ValueError, match=r"could not be written .File too large") as raised:
+            write_dataset("ours/large-v0", (episode(30, seed) for seed in range(300)), BOX, ACTIONS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "\n" not in str(raised.value)
+    assert not any((root / "ours").iterdir())
+    assert capfd.readouterr().err == ""
