@@ -1,5 +1,6 @@
 """The command `element`. Settings are typed; a mistake in them is answered by one sentence and exit code 2."""
 
+import importlib
 import os
 import sys
 
@@ -24,9 +25,20 @@ COMMANDS = {
     "explore": "train agents that explore, without any task reward",
     "evaluate": "act with the policies of a run's checkpoints and measure what they do",
     "plot": "draw the figures of one or more runs",
+    "collect": "make a dataset of what the policies of a run do",
+    "offline": "learn a task from datasets, without acting",
+    "finetune": "go on with the policies of a run, on a task",
     "maze": "see the method on a small maze, in under a minute",
     "study": "run an experiment of the paper, from nothing to a report",
     "report": "write the page of a study again",
+}
+
+ELSEWHERE = {  # commands with a module of their own, imported when they are used
+    "collect": "element_rl.collect_command",
+    "offline": "element_rl.offline_command",
+    "finetune": "element_rl.finetune_command",
+    "maze": "element_rl.studies.maze_command",
+    "study": "element_rl.studies.command",
 }
 
 
@@ -43,9 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         return _complain(f"There is no command {name!r}; choose one of {', '.join(COMMANDS)}.")
     try:
-        commands = {"explore": _explore, "evaluate": _evaluate, "plot": _plot}
-        commands |= {"maze": _maze, "study": _study, "report": _report}
-        return commands[name](rest)
+        own = {"explore": _explore, "evaluate": _evaluate, "plot": _plot, "report": _report}
+        if name in own:
+            return own[name](rest)
+        return int(importlib.import_module(ELSEWHERE[name]).main(rest))
     except (ValueError, OSError) as error:
         return _complain(str(error))
     except KeyboardInterrupt:
@@ -147,18 +160,6 @@ def _plot(arguments: list[str]) -> int:
     for path in plot_run([RunFolder.open(run) for run in args.runs], args.out):
         print(path)
     return 0
-
-
-def _maze(arguments: list[str]) -> int:
-    from element_rl.studies.maze_command import main as maze
-
-    return maze(arguments)
-
-
-def _study(arguments: list[str]) -> int:
-    from element_rl.studies.command import main as study
-
-    return study(arguments)
 
 
 def _report(arguments: list[str]) -> int:
