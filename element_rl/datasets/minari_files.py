@@ -23,7 +23,6 @@ from element_rl.datasets.episodes import Episodes
 from element_rl.datasets.minari_folders import (
     AGAIN,
     METADATA,
-    MISSING_EXTRA,
     DatasetError,
     data_folder,
     known_datasets,
@@ -103,7 +102,7 @@ def read_recording(name: str | Path, root: Path | None = None) -> Recording:
     folder = data_folder(name, root)
     about = read_json_object(folder / METADATA, AGAIN)
     label = str(about.get("dataset_id") or name)
-    storage = _storage(folder, label)
+    storage = _storage(folder, label, about)
     _refuse_spaces(label, storage.observation_space, storage.action_space)
     try:
         lengths, rows, metadata = read_rows(storage, folder, label, int(about["total_episodes"]))
@@ -118,14 +117,15 @@ def read_recording(name: str | Path, root: Path | None = None) -> Recording:
                      observation_space=storage.observation_space, action_space=storage.action_space)  # fmt: skip
 
 
-def _storage(folder: Path, label: str) -> Any:
+def _storage(folder: Path, label: str, about: Mapping[str, Any]) -> Any:
     """Minari's object for the files of a dataset, which knows its spaces."""
     from minari.dataset.minari_storage import MinariStorage
 
     try:
         return MinariStorage.read(folder)
     except ImportError as error:
-        raise DatasetError(f"The dataset {label} cannot be read ({_reason(error)}): {MISSING_EXTRA}") from error
+        reader = f"pip install 'minari[{about.get('data_format', 'hdf5')}]'"
+        raise DatasetError(f"What reads the files of the dataset {label} is not installed: {reader}.") from error
     except Exception as error:
         raise DatasetError(f"The dataset {label} in {folder} is damaged ({_reason(error)}): {AGAIN}.") from error
 

@@ -19,7 +19,7 @@ NAMESPACE = "namespace_metadata.json"
 AGAIN = "make it again, or download it again"  # advice for a dataset that is damaged
 MISSING_EXTRA = "Datasets need Minari, which is not installed: pip install 'element-rl[datasets]'."
 
-_ID = re.compile(r"(?:[-_\w]+/)*[-_\w]+-v\d+")
+_ID = re.compile(r"(?:[-_\w]{2,}/)*[-_\w]+-v\d+")  # Minari takes no namespace of a single letter
 
 
 class DatasetError(FileError):
@@ -46,7 +46,8 @@ def dataset_folder(name: str, root: Path | None) -> Path:
     """The folder of the dataset of this Minari id, whether there is one or not."""
     if not _ID.fullmatch(name):
         raise DatasetError(
-            f"{name!r} is no Minari id: use letters, digits, - and _, and end with a version, as in hopper/element-v0."
+            f"{name!r} is no Minari id: use letters, digits, - and _, two at least before a /, and end with a version, as in "
+            "hopper/element-v0."
         )
     return datasets_root(root) / name
 

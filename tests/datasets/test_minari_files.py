@@ -269,8 +269,9 @@ def test_a_write_that_fails_leaves_nothing(root: Path) -> None:
     assert not any((root / "ours").iterdir())
     with pytest.raises(DatasetError, match="no finished episode"):
         write_dataset("ours/none-v0", [], BOX, ACTIONS)
-    with pytest.raises(DatasetError, match="is no Minari id"):
-        write_dataset("no version", [episode(1)], BOX, ACTIONS)
+    for name in ("no version", "ours/none", "a/none-v0", "/none-v0", "../none-v0"):
+        with pytest.raises(DatasetError, match="is no Minari id"):
+            write_dataset(name, [episode(1)], BOX, ACTIONS)
     written()
     with pytest.raises(DatasetError, match="exists already"):
         written()
