@@ -124,7 +124,7 @@ def _storage(folder: Path, label: str, about: Mapping[str, Any]) -> Any:
     try:
         return MinariStorage.read(folder)
     except ImportError as error:
-        reader = f"pip install 'minari[{about.get('data_format', 'hdf5')}]'"
+        reader = f"pip install 'minari[{'hdf5' if about.get('data_format') == 'hdf5' else 'arrow'}]'"
         raise DatasetError(f"What reads the files of the dataset {label} is not installed: {reader}.") from error
     except Exception as error:
         raise DatasetError(f"The dataset {label} in {folder} is damaged ({_reason(error)}): {AGAIN}.") from error
