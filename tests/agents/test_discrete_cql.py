@@ -42,11 +42,12 @@ def test_target_and_loss_by_hand() -> None:
     config = dcql.DiscreteCQLConfig()
     state = dcql.DiscreteCQLState(table(CHOOSER), table(TARGETS), None)
     batch = batch_of([0, 1, 1], [0, 2, 1], [1.0, 2.0, 3.0], [1, 0, 0], [False, False, True])
-    target = jax.jit(dcql.value_target)(state, batch, 0.9)
+    target = jax.jit(partial(dcql.value_target, discount=0.9))(state, batch)
     # The network chooses action 2 in state 1 and action 1 in state 0; the copy says 60 and 20.
     np.testing.assert_allclose(target, [1 + 0.9 * 60, 2 + 0.9 * 20, 3.0], rtol=1e-6)
 
-    loss, metrics = jax.jit(dcql.value_loss)(state.values, batch, jnp.asarray([1.5, 0.0, 3.0]), 2.0)
+    by_hand = jax.jit(partial(dcql.value_loss, conservative_weight=2.0))
+    loss, metrics = by_hand(state.values, batch, jnp.asarray([1.5, 0.0, 3.0]))
     errors, gap = 0.0, 0.0
     for s, a, y in ((0, 0, 1.5), (1, 2, 0.0), (1, 1, 3.0)):
         error = abs(CHOOSER[s, a] - y)

@@ -1,0 +1,143 @@
+"""`element offline`: train agents on datasets, without acting in the world to learn."""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+from rich.table import Table
+
+from element_rl.explore import Interrupted, Progress, Watcher
+from element_rl.offline import create_offline_run, reopen_offline_run, train_offline
+from element_rl.offline_config import OfflineConfig
+from element_rl.runs import RunFolder
+from element_rl.settings import settings_from_json
+from element_rl.stopping import INTERRUPTED, stop_signals
+
+LINES = 20  # of progress, where there is no terminal for a bar
+
+
+@dataclass(frozen=True)
+class Offline:
+    """Train agents on Minari datasets, without acting to learn: conservative Q-learning, or behaviour cloning."""
+
+    config: Annotated[OfflineConfig, tyro.conf.arg(name="")]
+    out: Path | None = None  # the run's folder (runs/DATASET-ALGORITHM-SEED)
+    resume: Path | None = None  # continue the run in this folder; settings are taken from it
+    figures: bool = True  # draw the learning curve at the end
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command and return its exit code."""
+    folder = _resumed_folder(arguments)
+    if folder is None:
+        args = tyro.cli(Offline, args=arguments, prog="element offline")
+    else:
+        stored = settings_from_json(OfflineConfig, RunFolder.open(folder).config["settings"])
+        args = tyro.cli(Offline, args=arguments, prog="element offline", default=Offline(stored, resume=folder))
+    if args.resume is not None:
+        run = reopen_offline_run(args.config, args.resume)
+    else:
+        label = Path(args.config.datasets[0].rstrip("/")).name
+        run = create_offline_run(
+            args.config, args.out or Path("runs") / f"{label}-{args.config.algorithm}-{args.config.seed}"
+        )
+    try:
+        with stop_signals() as stop, _watching(args.config) as watch:
+            summary = train_offline(args.config, run, watch, stop, resume=args.resume is not None)
+    except Interrupted as interrupted:
+        print(f"Stopped after {interrupted.step:,} updates. Continue with: element offline --resume {run.path}")
+        return INTERRUPTED
+    if args.figures and args.config.evaluate:
+        _draw(run)
+    _table(summary)
+    print(f"Run: {run.path}")
+    return 0
+
+
+def _draw(run: RunFolder) -> None:
+    from element_rl.plots import save_figure
+    from element_rl.plots.offline import offline_curve
+
+    figure = offline_curve(run)
+    for kind in ("png", "svg"):
+        path = save_figure(figure, run.figures_path / f"offline.{kind}")
+        if kind == "png":
+            print(f"Figure: {path}")
+
+
+@contextlib.contextmanager
+def _watching(config: OfflineConfig) -> Iterator[Watcher]:
+    """A bar on a terminal, a line now and then elsewhere."""
+    console = Console()
+    names = ", ".join(config.datasets)
+    console.print(f"[bold]{config.algorithm}[/bold] on {names}, {config.steps:,} updates")
+    if not sys.stdout.isatty():
+        printed = [0]
+
+        def line(progress: Progress) -> None:
+            if progress.step * LINES // progress.steps > printed[0]:
+                printed[0] = progress.step * LINES // progress.steps
+                print(f"{progress.step:>10,} / {progress.steps:,}  {_status(progress)}", flush=True)
+
+        yield line
+        return
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[text]}"))
+    with Bar(*columns, console=console) as bar:
+        task = bar.add_task("offline", total=config.steps, text="")
+        yield lambda progress: bar.update(task, completed=progress.step, text=_status(progress))
+
+
+def _status(progress: Progress) -> str:
+    parts = [f"{progress.steps_per_second:,.0f} updates/s"]
+    for name, label, form in (
+        ("extrinsic_return", "return", ",.1f"),
+        ("normalised_score", "score", ".3f"),
+        ("q_mean", "value", ",.1f"),
+        ("conservative_gap", "gap", ".2f"),
+    ):
+        if np.isfinite(progress.latest.get(name, np.nan)):
+            parts.append(f"{label} {progress.latest[name]:{form}}")
+    return "  ".join(parts)
+
+
+def _table(summary: dict[str, Any]) -> None:
+    """One line per dataset, or per agent that made one."""
+    table = Table(title=f"{summary['algorithm']} in {summary['env'] or 'an unnamed environment'}")
+    for heading in ("dataset", "agents", "transitions", "return of the data", "return", "score"):
+        table.add_column(heading, justify="left" if heading == "dataset" else "right")
+    groups = list(dict.fromkeys(zip(summary["datasets"], summary["agents"], strict=True)))
+    for group in groups:
+        own = [i for i, each in enumerate(zip(summary["datasets"], summary["agents"], strict=True)) if each == group]
+        name = group[0] if group[1] is None else f"{group[0]}, agent {group[1]}"
+        first = own[0]
+        numbers = [f"{len(own)}", f"{summary['transitions'][first]:,}", f"{summary['behaviour_return'][first]:,.2f}"]
+        spreads = [_spread([summary[key][i] for i in own]) for key in ("extrinsic_return", "normalised_score")]
+        table.add_row(name, *numbers, *spreads)
+    Console().print(table)
+    Console().print(f"{summary['updates_per_second']:,.0f} updates/s, {summary['wall_seconds']:.0f} s of training")
+
+
+def _spread(values: list[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return "–"
+    spread = f"  ({min(known):,.2f} to {max(known):,.2f})" if len(known) > 1 else ""
+    return f"{np.mean(known):,.2f}{spread}"
+
+
+def _resumed_folder(arguments: list[str]) -> Path | None:
+    """The folder after --resume: its settings are the defaults of everything else on the command line."""
+    for index, argument in enumerate(arguments):
+        if argument == "--resume" and index + 1 < len(arguments):
+            return Path(arguments[index + 1])
+        if argument.startswith("--resume="):
+            return Path(argument.removeprefix("--resume="))
+    return None

@@ -1,0 +1,156 @@
+"""Returns of many policies in an environment, episode by episode in processes of their own, while the device learns.
+
+    with Evaluator("Hopper-v5", {}, num_workers=8) as evaluator:
+        evaluator.start(parameters, seeds)      # returns at once
+        ...                                     # let the device work
+        returns, lengths = evaluator.wait()
+
+Policies are deterministic: the mean of a squashed Gaussian, or the action of the highest value. An episode depends on its
+policy and its seed, and on nothing else: neither on the number of processes nor on which of them runs it. Its seed makes it the
+episode that `element evaluate --deterministic` runs at the same step. Nothing here imports JAX.
+"""
+
+import gc
+import os
+import signal
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
+from typing import Any
+
+import gymnasium
+import numpy as np
+from jaxtyping import Float64, Int64
+
+from element_rl.agents.host_policy import squashed_gaussian_action
+from element_rl.agents.host_values import action_values
+from element_rl.envs.robots import make_env
+from element_rl.envs.workers import NICENESS, _worker_surroundings
+
+Parameters = Mapping[str, np.ndarray]
+Seed = tuple[int, int, int]  # of the agent, the update, the episode
+
+
+def episode_return(env: gymnasium.Env, parameters: Parameters, seed: Seed) -> tuple[float, int]:
+    """Return and length of one episode of the deterministic policy."""
+    generator = np.random.default_rng(list(seed))
+    observation, _ = env.reset(seed=int(generator.integers(2**31)))
+    total, length, done = 0.0, 0, False
+    while not done:
+        observation, reward, terminated, truncated, _ = env.step(_action(env.action_space, parameters, observation))
+        total, length, done = total + float(reward), length + 1, terminated or truncated
+    return total, length
+
+
+class Evaluator:
+    """Worker processes for episodes; `num_workers` 0: none, episodes are run by `wait`."""
+
+    def __init__(self, env: str, env_options: Mapping[str, Any], num_workers: int) -> None:
+        self._pool: ProcessPoolExecutor | None = None
+        self._env: gymnasium.Env | None = None
+        self._waiting: list[tuple[Parameters, Seed]] = []
+        self._futures: list[Future[tuple[float, int]]] = []
+        self._shape = (0, 0)
+        if num_workers == 0:
+            self._env = make_env(env, **env_options)
+            return
+        made = make_env(env, **env_options)  # imports the module of "module:Env-v0", and refuses what cannot be made
+        assert made.spec is not None
+        registration = gymnasium.spec(made.spec.id)
+        made.close()
+        self._pool = ProcessPoolExecutor(
+            num_workers,
+            mp_context=get_context("spawn"),
+            initializer=_prepare,
+            initargs=(registration, dict(env_options)),
+        )
+
+    def start(self, parameters: Parameters, seeds: Sequence[Sequence[Seed]]) -> None:
+        """Begin an episode per agent and seed; `parameters` [P, ...] are copied."""
+        self._shape = (len(seeds), len(seeds[0]))
+        for agent, own_seeds in enumerate(seeds):
+            own = {name: np.array(array[agent]) for name, array in parameters.items()}
+            self._waiting += [(own, seed) for seed in own_seeds]
+        if self._pool is not None:
+            with _worker_surroundings():  # processes are born here, when there are episodes for them
+                self._futures = [self._pool.submit(_run, own, seed) for own, seed in self._waiting]
+            self._waiting = []
+
+    def done(self) -> bool:
+        """Whether `wait` would return at once."""
+        return not self._waiting and all(future.done() for future in self._futures)
+
+    def wait(self) -> tuple[Float64[np.ndarray, "P E"], Int64[np.ndarray, "P E"]]:
+        """Returns and lengths of the episodes begun last."""
+        try:
+            results = [future.result() for future in self._futures]
+        except BrokenProcessPool as error:
+            raise ValueError(
+                "A process that evaluates died, perhaps for want of memory: resume with fewer --workers."
+            ) from error
+        if self._env is not None:
+            results = [episode_return(self._env, own, seed) for own, seed in self._waiting]
+        self._futures, self._waiting = [], []
+        returns, lengths = (np.array(column).reshape(self._shape) for column in zip(*results, strict=True))
+        return returns.astype(np.float64), lengths.astype(np.int64)
+
+    def close(self) -> None:
+        """End the processes, without waiting for the episodes under way."""
+        if self._pool is not None:
+            processes = list((self._pool._processes or {}).values())
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            for process in processes:
+                process.kill()
+        if self._env is not None:
+            self._env.close()
+
+    def __enter__(self) -> "Evaluator":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def default_workers(episodes: int) -> int:
+    """One per core but one, which the learner has; no more than there are episodes."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(max(cores - 1, 1), episodes)
+
+
+_own_env: list[gymnasium.Env] = []  # of a worker process
+
+
+def _prepare(registration: gymnasium.envs.registration.EnvSpec, env_options: dict[str, Any]) -> None:
+    """In a worker process, once: its environment, and an end when the main process has gone, however it went."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # the main process decides: its checkpoint needs these episodes
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    if hasattr(os, "nice"):
+        os.nice(NICENESS)
+    gymnasium.registry.setdefault(registration.id, registration)
+    _own_env.append(make_env(registration.id, **env_options))
+    gc.freeze()
+
+
+def _leave_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def _run(parameters: Parameters, seed: Seed) -> tuple[float, int]:
+    return episode_return(_own_env[0], parameters, seed)
+
+
+def _action(space: gymnasium.Space, parameters: Parameters, observation: Any) -> Any:
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return int(space.start) + int(np.argmax(action_values(parameters, np.asarray(observation))))
+    assert isinstance(space, gymnasium.spaces.Box)
+    noise = np.zeros(space.shape, np.float32)
+    action = squashed_gaussian_action(parameters, np.asarray(observation, np.float32), noise)
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    return low + (action + 1) / 2 * (high - low)
