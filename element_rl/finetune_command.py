@@ -24,6 +24,7 @@ from element_rl.settings import settings_from_json
 from element_rl.stopping import INTERRUPTED, stop_signals
 
 WORDS: dict[Stage, str] = {"choosing": "choosing (episodes)", "transferred": "transferred", "scratch": "from scratch"}
+NO_RUN = Path("RUN")  # stands where none was named, as the help text shows it
 LINES = 20  # per stage, where there is no terminal
 
 
@@ -49,7 +50,10 @@ def main(arguments: list[str]) -> int:
         with stop_signals() as stop, watching(config, task) as watch:
             summary = finetune(config, folder, watch, stop, resume=resumes)
     except Interrupted as interrupted:
-        print(f"Stopped at step {interrupted.step:,}. Continue with: element finetune --resume {folder}")
+        if stored_transfer(folder) is None:
+            print("Stopped while choosing; nothing was written. Begin again with the same command.")
+        else:
+            print(f"Stopped at step {interrupted.step:,}. Continue with: element finetune --resume {folder}")
         return INTERRUPTED
     _show(config, folder, summary)
     return 0
@@ -57,7 +61,7 @@ def main(arguments: list[str]) -> int:
 
 def _parsed(arguments: list[str]) -> FinetuneCommand:
     """Twice: only when it is known which run, its settings can be the defaults of the learner's."""
-    blank = FinetuneCommand(FinetuneConfig(Path()))
+    blank = FinetuneCommand(FinetuneConfig(NO_RUN))
     first = tyro.cli(FinetuneCommand, args=arguments, prog="element finetune", default=blank)
     config = first.config
     if first.resume is not None:
@@ -65,7 +69,7 @@ def _parsed(arguments: list[str]) -> FinetuneCommand:
         if stored is None:
             raise RunError(f"There is no fine-tuning in {first.resume}: give the --out folder of an earlier one.")
         config = settings_from_json(FinetuneConfig, stored["config"])
-    elif config.run == Path():
+    elif config.run == NO_RUN:
         raise ValueError("Name the run whose policies are to be transferred: element finetune RUN.")
     explored = _learner_of(RunFolder.open(config.run))
     default = dataclasses.replace(first, config=config, sac=config.sac or explored)

@@ -18,7 +18,7 @@ from element_rl.runs import RunError, RunFolder
 class FinetuneConfig:
     """What to transfer, and how to train on. `None` means: as in the run."""
 
-    run: tyro.conf.Positional[Path]  # a folder that `element explore` wrote
+    run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]  # a folder that `element explore` wrote
     steps: int = 100_000  # environment steps per seed
     checkpoint: str = "best"  # whose policy: best (each seed its own, by task return), last, or the step of one
     candidates: int = 10  # checkpoints that `best` chooses from, evenly spaced if there are more
@@ -26,7 +26,7 @@ class FinetuneConfig:
     deterministic: bool = False  # act in these episodes with the mean of the policy instead of sampling from it
     critics: Literal["fresh", "kept"] = "fresh"  # kept: the run's, which have learned the value of its own reward
     temperature: Literal["fresh", "kept"] = "fresh"  # of SAC; fresh: sac.initial_temperature
-    critic_warmup: int = 0  # first updates in which only the critics learn
+    critic_warmup: int = 1_000  # first updates in which only the critics learn; 0 for none (docs/finetuning.md)
     compare: bool = True  # also train from scratch, with the same steps, seeds and settings
     seeds: int | None = None  # how many of the run's agents, from the first (all)
     seed: int | None = None  # of the first agent's training; the others count up from it
