@@ -32,6 +32,7 @@ MODULES = {
     "trajectories": "trajectories",
     "additivity": "additivity",
     "transfer": "transfer",
+    "offline": "offline",
 }
 MAZE = "maze"  # no grid of runs: it takes less than a minute
 STOPPING = "Stopping: every running cell writes a checkpoint first; once more to end at once."
@@ -42,7 +43,9 @@ LINE_SECONDS = 30.0  # between two lines of progress where there is no terminal
 class StudyCommand:
     """Run an experiment of the paper and write its report. The same command, given again, goes on where it stopped."""
 
-    name: tyro.conf.Positional[str]  # coverage, episodic-entropy, beta, trajectories, additivity, transfer or maze
+    name: tyro.conf.Positional[
+        str
+    ]  # coverage, episodic-entropy, beta, trajectories, additivity, transfer, offline or maze
     scale: Literal["smoke", "small", "paper"] = "small"  # seconds on a laptop, an hour on a GPU, the paper's budget
     out: Path | None = None  # folder of the runs, shared by all studies of a scale (runs/studies-SCALE)
     envs: tuple[str, ...] = ()  # only these environments

@@ -72,13 +72,15 @@ def scores_of(cells: Sequence[FinishedCell], quantity: str) -> dict[str, dict[st
     }
 
 
-def curves_of(cells: Sequence[FinishedCell], column: str, y_label: str) -> tuple[Curves, ...]:
+def curves_of(
+    cells: Sequence[FinishedCell], column: str, y_label: str, x_label: str = "environment steps per seed"
+) -> tuple[Curves, ...]:
     """One set of axes per environment, one line per method."""
     return tuple(
         Curves(
             f"{column}_{env}",
             env,
-            "environment steps per seed",
+            x_label,
             y_label,
             tuple(_series(entry, column) for entry in entries),
             BAND,

@@ -38,7 +38,8 @@ class Scale:
     samples: int = 30_000  # taken with each checkpoint's policy, where a study acts with them; of a dataset, per seed
     task_steps: int = 0  # per seed, of learning a task online, where a study has one
     updates: int = 0  # of agents that learn offline
-    options: Mapping[str, Any] = field(default_factory=dict)  # settings of every cell, beside its own
+    options: Mapping[str, Any] = field(default_factory=dict)  # settings of every explorer, beside its own
+    offline_options: Mapping[str, Any] = field(default_factory=dict)  # settings of agents that learn offline
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,8 @@ class Cell:
 
     @property
     def steps(self) -> int:
-        """Per agent."""
-        return self.config.steps
+        """Per agent: of an environment, or of learning offline."""
+        return self.config.steps or 0
 
 
 @dataclass(frozen=True)

@@ -2,26 +2,39 @@
 
     explore     a population that explores, learns the task, or acts at random
     finetune    a population that goes on with the policies of another cell, on the task
+    collect     a dataset, made with the policies of another cell
+    offline     agents that learn from the dataset of another cell
 
 Settings are told apart in a cell's file by their kind. Paths in them are relative to the cell's folder, except those that a
 user gave to an explorer. `perform` begins a job, or continues it where it was stopped.
 """
 
 import contextlib
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from element_rl.collect import CollectConfig, collect
 from element_rl.config import ExploreConfig
+from element_rl.datasets.minari_folders import dataset_folder
 from element_rl.explore import explore
 from element_rl.finetune import FinetuneConfig, finetune
 from element_rl.launch import create_run, reopen_run
+from element_rl.offline import OfflineConfig, create_offline_run, reopen_offline_run, train_offline
+from element_rl.provenance import commit, hardware, versions
+from element_rl.runs import RunFolder
 from element_rl.settings import settings_from_json
 
-Job = ExploreConfig | FinetuneConfig
+Job = ExploreConfig | FinetuneConfig | CollectConfig | OfflineConfig
 
-KINDS: dict[str, type[Job]] = {"explore": ExploreConfig, "finetune": FinetuneConfig}
+KINDS: dict[str, type[Job]] = {
+    "explore": ExploreConfig,
+    "finetune": FinetuneConfig,
+    "collect": CollectConfig,
+    "offline": OfflineConfig,
+}
 
 
 def label_of(job: Job) -> str:
@@ -31,7 +44,9 @@ def label_of(job: Job) -> str:
 
 def agents_of(job: Job, before: int) -> int:
     """How many agents work side by side; `before`: how many the cells had that it needs."""
-    return before if job.seeds is None else job.seeds
+    if isinstance(job, ExploreConfig):
+        return job.seeds
+    return before * (job.seeds if isinstance(job, OfflineConfig) else 1)
 
 
 def job_to_json(job: Job) -> dict[str, Any]:
@@ -53,7 +68,36 @@ def perform(job: Job, folder: Path, stop: Callable[[], bool], patience: float) -
         explore(job, run, stop=stop, resume=begun, wait_seconds=patience)
         return
     with contextlib.chdir(folder):
-        finetune(job, Path(), stop=stop, resume=True, wait_seconds=patience)
+        if isinstance(job, FinetuneConfig):
+            finetune(job, Path(), stop=stop, resume=True, wait_seconds=patience)
+        elif isinstance(job, CollectConfig):
+            _collect(job, stop)
+        else:
+            begun = Path("config.json").exists()
+            run = reopen_offline_run(job, Path()) if begun else create_offline_run(job, Path())
+            train_offline(job, run, stop=stop, resume=begun, wait_seconds=patience)
+
+
+def _collect(job: CollectConfig, stop: Callable[[], bool]) -> None:
+    """A dataset in this folder, and beside it what every cell leaves: its settings and a summary."""
+    began = time.perf_counter()
+    if not Path("config.json").exists():
+        RunFolder.create(Path(), {"settings": asdict(job)})
+    run = RunFolder.open(Path())
+    if not dataset_folder(
+        job.dataset, job.out
+    ).exists():  # it does where a process was killed before it wrote the summary
+        collect(job, stop=stop)
+    run.write_summary(
+        {
+            "dataset": job.dataset,
+            "steps": job.steps,
+            "wall_seconds": time.perf_counter() - began,
+            "versions": versions(),
+            "commit": commit(),
+            "hardware": hardware(),
+        }
+    )
 
 
 def _kind(job: Job) -> str:
@@ -61,6 +105,7 @@ def _kind(job: Job) -> str:
     return kind
 
 
-def _origin(job: FinetuneConfig) -> str:
+def _origin(job: FinetuneConfig | CollectConfig | OfflineConfig) -> str:
     """What the cell is made of, in a word: ../Ant-v5-rnd-3f2a91c0 → rnd."""
-    return job.run.name.rpartition("-")[0].rpartition("-")[2]
+    folder = Path(job.root or "").parent if isinstance(job, OfflineConfig) else job.run
+    return folder.name.rpartition("-")[0].rpartition("-")[2]

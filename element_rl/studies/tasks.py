@@ -7,6 +7,7 @@ The tasks themselves are Gymnasium's, where a fall ends an episode of every robo
 
 import dataclasses
 
+from element_rl.agents.cql import CQLConfig
 from element_rl.envs.robots import HEALTH_OPTION, can_fall
 from element_rl.studies.comparison import BASELINES, ROBOTS, cell_of
 from element_rl.studies.grid import Cell, Scale
@@ -30,6 +31,7 @@ SMOKE = Scale(
         "checkpoint_every": 400,
         "replay_size": 1_000,
     },
+    offline_options={"evaluate_every": 100, "episodes": 1, "cql": CQLConfig(hidden_sizes=(16,), batch_size=16)},
 )
 SMALL = Scale(
     ("Hopper-v5", "Walker2d-v5", "Ant-v5"),

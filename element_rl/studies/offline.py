@@ -1,0 +1,163 @@
+"""Can the samples collected by ELEMENT agents be used for offline learning? (The paper's section of that name, and its table.)
+
+Every explorer acts in the task's environment with the policies of its checkpoints, and conservative Q-learning learns the task
+from what they did, the data of each seed teaching an agent of its own. With G the mean return of the policy that it ends with,
+
+    score = (G − G_random) / (G_SAC − G_random)
+
+so that a random policy scores 0 and SAC, which learned the task online, 1. Learned policies act without noise, SAC's too. A
+dataset of a random policy is learned from as well: what it teaches, no exploration is needed for.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from element_rl.collect import CollectConfig
+from element_rl.evaluate import evaluate
+from element_rl.files import read_json_object, write_json
+from element_rl.offline import OfflineConfig
+from element_rl.studies.comparison import by_environment, curves_of, mean_of, scores_of
+from element_rl.studies.grid import Cell, Findings, FinishedCell, Scale, Study
+from element_rl.studies.results import Table
+from element_rl.studies.tables import improvement_table, score_table, sentences
+from element_rl.studies.tasks import EXPLORERS, ONLINE, RANDOM, SCALES, explorer, online, random
+
+EPISODES = 10  # of each agent of SAC, to know what it has reached
+REFERENCE = "reference.json"  # in the folder of SAC's run: what it has reached
+PAPER = {
+    "Hopper-v5": ("0.516 ± 0.075", "0.271 ± 0.073", "0.391 ± 0.040", "0.469 ± 0.051", "0.534 ± 0.076"),
+    "Walker2d-v5": ("0.212 ± 0.043", "0.106 ± 0.036", "0.201 ± 0.082", "0.111 ± 0.024", "0.120 ± 0.059"),
+    "Ant-v5": ("0.142 ± 0.072", "0.110 ± 0.023", "0.107 ± 0.026", "0.137 ± 0.347", "0.126 ± 0.018"),
+    "Humanoid-v4": ("0.373 ± 0.048", "0.256 ± 0.031", "0.131 ± 0.054", "0.071 ± 0.036", "0.100 ± 0.081"),
+}  # its table, by EXPLORERS: 5,000,000 steps of exploration and 1,000,000 samples
+
+
+def cells(scale: Scale) -> list[Cell]:
+    return [cell for env in scale.envs for cell in _cells_of(env, scale)]
+
+
+def _cells_of(env: str, scale: Scale) -> list[Cell]:
+    sources = [*(explorer(env, method, scale) for method in EXPLORERS), random(env, scale)]
+    datasets = [_dataset(env, cell, scale) for cell in sources]
+    learners = [_learner(env, cell, scale) for cell in datasets]
+    return [online(env, scale), *sources, *datasets, *learners]
+
+
+def _dataset(env: str, source: Cell, scale: Scale) -> Cell:
+    config = CollectConfig(source.reference, _dataset_id(env, source.method), scale.samples, out=Path("datasets"))
+    return Cell(env, source.method, config, (source,))
+
+
+def _learner(env: str, dataset: Cell, scale: Scale) -> Cell:
+    config = OfflineConfig(
+        (_dataset_id(env, dataset.method),),
+        steps=scale.updates,
+        by_agent=True,
+        root=str(dataset.reference / "datasets"),
+        **scale.offline_options,
+    )
+    return Cell(env, dataset.method, config, (dataset,))
+
+
+def _dataset_id(env: str, method: str) -> str:
+    return f"{env.partition('-')[0].lower()}/{method}-v0"
+
+
+def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
+    learners = [entry for entry in done if isinstance(entry.cell.config, OfflineConfig)]
+    references = {env: _references(entries) for env, entries in by_environment(done).items()}
+    scores = _scores(learners, references)
+    return Findings(
+        sentences=sentences(scores, "teaches more than", "teaches less than"),
+        notes=(
+            f"{scale.samples:,} samples per seed, from all checkpoints of the explorers alike; {scale.updates:,} updates. The "
+            "paper's scores are after 5,000,000 steps of exploration, with 1,000,000 samples.",
+            *(f"{env} has no scores: {reason}." for env, ends in references.items() if (reason := _no_scores(ends))),
+        ),
+        tables=(
+            _beside_the_paper(score_table("scores", "Scores: 0 a random policy, 1 SAC online", "score", scores)),
+            improvement_table("improvement", "Is ELEMENT's data better to learn from?", scores),
+            _returns(learners, references),
+        ),
+        curves=curves_of(learners, "extrinsic_return", "task return", "updates"),
+    )  # fmt: skip
+
+
+References = Mapping[str, tuple[float, float] | None]  # environment → returns of a random policy and of SAC
+
+
+def _references(cells: Sequence[FinishedCell]) -> tuple[float, float] | None:
+    """Returns of a random policy and of SAC, means over their seeds, where both are done."""
+    acted = [entry for entry in cells if entry.cell.method == RANDOM and not entry.cell.needs]
+    learned = [entry for entry in cells if entry.cell.method == ONLINE]
+    returned = mean_of(acted[0].summary, "extrinsic_return") if acted else None
+    return (returned, _reached(learned[0])) if returned is not None and learned else None
+
+
+def _reached(entry: FinishedCell) -> float:
+    """The mean return of the final policies of a run, acting without noise; written down beside the run."""
+    path = entry.run.path / REFERENCE
+    if not path.exists():
+        last = entry.run.latest_checkpoint()
+        (row,) = evaluate(entry.run, EPISODES, deterministic=True, checkpoint=last, out=entry.run.path / "reached")
+        write_json(path, row)
+    return float(read_json_object(path)["extrinsic_return"])
+
+
+def _scores(learners: Sequence[FinishedCell], references: References) -> dict[str, dict[str, np.ndarray]]:
+    """environment → method → one score per seed."""
+    return {
+        env: {method: (returns - ends[0]) / (ends[1] - ends[0]) for method, returns in methods.items()}
+        for env, methods in scores_of(learners, "extrinsic_return").items()
+        if (ends := references[env]) is not None and _no_scores(ends) is None
+    }
+
+
+def _no_scores(ends: tuple[float, float] | None) -> str | None:
+    """Why there are no scores between these two returns, if there are none."""
+    if ends is None:
+        return f"{ONLINE} or {RANDOM} is not done"
+    return (
+        None if ends[1] > ends[0] else f"{ONLINE} ({ends[1]:,.0f}) has learned no more than {RANDOM} ({ends[0]:,.0f})"
+    )
+
+
+def _beside_the_paper(table: Table) -> Table:
+    """The table of scores with the paper's own, where it has any."""
+    printed = {(env, method): text for env, row in PAPER.items() for method, text in zip(EXPLORERS, row, strict=True)}
+    rows = tuple((*row, printed.get((str(row[0]), str(row[1])))) for row in table.rows)
+    return Table(table.name, table.title, (*table.columns, "paper: mean ± std"), rows, table.note)
+
+
+def _returns(learners: Sequence[FinishedCell], references: References) -> Table:
+    rows = []
+    for env, entries in by_environment(learners).items():
+        ends = references[env] or (None, None)
+        for entry in entries:
+            behaviour, learned = (mean_of(entry.summary, name) for name in ("behaviour_return", "extrinsic_return"))
+            transitions = sum(entry.summary["transitions"])
+            rows.append((env, entry.cell.method, transitions, behaviour, learned, *ends))
+    columns = (
+        "environment",
+        "data of",
+        "transitions",
+        "return in the data",
+        "learned from it",
+        "random policy",
+        "SAC online",
+    )
+    note = "Mean returns of episodes, over seeds. Transitions: of all seeds together."
+    return Table("returns", "What the data held, and what was learned from it", columns, tuple(rows), note)
+
+
+STUDY = Study(
+    "offline",
+    "Is what explorers collect good to learn from?",
+    "Explorers that know no task collect data; an agent learns the task from it without ever acting. How far does it come?",
+    SCALES,
+    cells,
+    analyse,
+    references=(ONLINE, RANDOM),
+)
