@@ -1,0 +1,54 @@
+"""The benchmarks of offline learning measure what they say: tiny runs."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import bench_offline, check_offline
+
+
+def test_updates_per_second(tmp_path: Path) -> None:
+    settings = bench_offline.Settings(
+        algorithms=("bc",),
+        agents=(1, 2),
+        transitions=500,
+        observation_dim=3,
+        action_dim=2,
+        hidden_sizes=(8,),
+        updates=2,
+        rounds=2,
+        page=False,
+        out=tmp_path / "offline.json",
+    )
+    one, two = bench_offline.main(settings)
+    assert (one["agents"], two["agents"]) == (1, 2)
+    assert one["ratio"] == pytest.approx(1.0)
+    assert one["lowest"] <= one["rate"] <= one["highest"]
+    source = bench_offline.synthetic_source(settings)
+    assert [part.count for part in source.parts] == [500] * 3
+    assert len(source.episodes.transitions) == 1500
+
+
+def test_recorded_episodes_and_the_verdict() -> None:
+    settings = check_offline.Settings("Pendulum-v1")
+    records = list(check_offline.recorded(settings, None, 300, 0))
+    assert [len(record.rewards) for record in records] == [200, 200]
+    assert np.abs(np.concatenate([record.actions for record in records])).max() <= 2.0
+    assert all(record.truncations[-1] and not record.terminations.any() for record in records)
+    scores = {("medium", "cql"): 0.9, ("mixed", "cql"): 0.7, ("medium", "bc"): 1.0, ("mixed", "bc"): 0.4}
+    rows = [
+        {"dataset": f"check/{data}-v0", "algorithm": algorithm, "data": 1.0, "returns": [1.0, 2.0], "scores": [score]}
+        for (data, algorithm), score in scores.items()
+    ]
+    assert check_offline.verdict(rows).count("yes") == 2
+    rows[0]["scores"] = [0.7]
+    assert "medium: no. CQL above BC on mixed: yes" in check_offline.verdict(rows)
+    assert "1.5 (1.0 to 2.0)" in check_offline.render(rows)
+
+
+def test_processes_that_evaluate_load_no_jax() -> None:
+    code = "import sys, element_rl.offline_evaluation; sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
