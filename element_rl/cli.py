@@ -34,9 +34,9 @@ COMMANDS = {
 }
 
 ELSEWHERE = {  # commands with a module of their own, imported when they are used
-    "collect": "element_rl.collect_command",
+    "collect": "element_rl.collect.command",
     "offline": "element_rl.offline_command",
-    "finetune": "element_rl.finetune_command",
+    "finetune": "element_rl.finetune.command",
     "maze": "element_rl.studies.maze_command",
     "study": "element_rl.studies.command",
 }

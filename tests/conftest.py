@@ -1,10 +1,22 @@
-"""Every test runs with shapes and types checked, implicit rank promotion forbidden and warnings as errors."""
+"""Every test runs with shapes and types checked, implicit rank promotion forbidden and warnings as errors.
 
+Most of a test's time is compiling, and many tests need the same programs: what one process has compiled, the others load.
+"""
+
+import atexit
 import os
+import shutil
+import tempfile
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MUJOCO_GL", "disable")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in `element_rl.cli`; two processes test side by side
+
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # the processes that test, and those they start, find it set
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="element-compiled-")
+    atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
 
 from jaxtyping import install_import_hook
 

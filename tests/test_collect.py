@@ -15,14 +15,15 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from element_rl import collect_parts
 from element_rl.agents.host_policy import squashed_gaussian_action
 from element_rl.collect import CollectConfig, collect
-from element_rl.collect_command import main
-from element_rl.collect_parts import divide, episode_seed, mean_action
-from element_rl.collect_source import source_of
+from element_rl.collect import parts as collect_parts
+from element_rl.collect.command import main
+from element_rl.collect.parts import divide, mean_action
+from element_rl.collect.source import source_of
 from element_rl.config import ExploreConfig
 from element_rl.datasets.minari_files import Dataset, known_datasets, read_dataset
+from element_rl.envs.actors import episode_seed
 from element_rl.envs.robots import describe, make_env, position_of
 from element_rl.evaluate import _entropy_measure
 from element_rl.explore import Interrupted, explore
@@ -32,7 +33,7 @@ from element_rl.runs import RunFolder
 
 CHECKPOINTS = (100, 250, 700)
 SEEDS = (4, 5)
-CODE = "import sys; from element_rl.collect_command import main; sys.exit(main(sys.argv[1:]))"
+CODE = "import sys; from element_rl.collect.command import main; sys.exit(main(sys.argv[1:]))"
 
 
 @pytest.fixture(scope="module")

@@ -158,16 +158,12 @@ def test_killed_at_random_moments_ten_times(tmp_path: Path) -> None:
     ]
 
     log = tmp_path / "errors.txt"
-    compiled_once = os.environ | {
-        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    }
 
     def launch(out: Path) -> subprocess.Popen:
         resume = ["--resume", str(out)] if (out / "config.json").exists() else ["--out", str(out)]
         command = [sys.executable, "-m", "element_rl.cli", "explore", *arguments, *resume]
         with open(log, "a") as errors:
-            return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=compiled_once)
+            return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
 
     assert launch(tmp_path / "whole").wait(300) == 0, log.read_text()
     began = time.monotonic()

@@ -26,10 +26,10 @@ from element_rl.agents.sac import Batch, SACConfig
 from element_rl.config import ExploreConfig, config_from_json, parsed_options, resolved
 from element_rl.explore import Explorer, Interrupted, explore
 from element_rl.finetune import FinetuneConfig, finetune
-from element_rl.finetune_command import main
-from element_rl.finetune_comparison import area_under_curve, steps_to_reach, table
-from element_rl.finetune_config import task_settings
-from element_rl.finetune_start import chosen_start, transplanted
+from element_rl.finetune.command import main
+from element_rl.finetune.comparison import area_under_curve, steps_to_reach, table
+from element_rl.finetune.config import task_settings
+from element_rl.finetune.start import chosen_start, transplanted
 from element_rl.launch import create_run
 from element_rl.runs import METRIC_COLUMNS, RunError, RunFolder
 from element_rl.trees import tree_to_arrays
@@ -325,22 +325,16 @@ def test_stopped_anywhere_and_continued(source: RunFolder, compared: Path, tmp_p
 
 
 def test_killed_at_a_random_moment(source: RunFolder, compared: Path, tmp_path: Path) -> None:
-    code = "import sys; from element_rl.finetune_command import main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys; from element_rl.finetune.command import main; sys.exit(main(sys.argv[1:]))"
     arguments = [
         *(str(source.path), "--steps", "300", "--episodes", "2", "--log-every", "50", "--checkpoint-every", "100"),
         *("--critic-warmup", str(WARMUP), "--no-compare", "--out", str(tmp_path / "killed")),
     ]
-    compiled_once = os.environ | {
-        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "compiled"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    }
     log = tmp_path / "log.txt"
 
     def launch() -> subprocess.Popen:
         with open(log, "a") as output:
-            return subprocess.Popen(
-                [sys.executable, "-c", code, *arguments], stdout=output, stderr=output, env=compiled_once
-            )
+            return subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=output, stderr=output)
 
     process = launch()
     while process.poll() is None and not (tmp_path / "killed" / "checkpoints" / "step_000000000").exists():

@@ -184,8 +184,7 @@ class Actor:
         return self._observation.astype(np.float32)
 
     def _begin_episode(self, episode_index: int) -> None:
-        seed = np.random.SeedSequence([self.seed, _EPISODE_STREAM, episode_index]).generate_state(1)[0]
-        self._observation, info = self.env.reset(seed=int(seed))
+        self._observation, info = self.env.reset(seed=episode_seed(self.seed, episode_index))
         self._position = position_of(self.spec, self._observation, info, self.env)
         self.episode_index, self.episode_step = episode_index, 0
 
@@ -227,6 +226,11 @@ class Actor:
             f"{field} is {np.array2string(records[field][record], threshold=8)} at step {step} of episode {episode}; "
             f"it came from {source}"
         )
+
+
+def episode_seed(agent_seed: int, episode_index: int) -> int:
+    """What an agent's environment is reset with for an episode."""
+    return int(np.random.SeedSequence([agent_seed, _EPISODE_STREAM, episode_index]).generate_state(1)[0])
 
 
 def _sentence(error: BaseException) -> str:

@@ -18,7 +18,8 @@ from element_rl.agents.sac import SACConfig
 from element_rl.config import ExploreConfig
 from element_rl.explore import Interrupted
 from element_rl.explore import Progress as RunProgress
-from element_rl.finetune import FinetuneConfig, Stage, Watcher, finetune, stored_transfer, task_settings
+from element_rl.finetune.config import FinetuneConfig, task_settings
+from element_rl.finetune.training import Stage, Watcher, finetune, stored_transfer
 from element_rl.runs import RunError, RunFolder
 from element_rl.settings import settings_from_json
 from element_rl.stopping import INTERRUPTED, stop_signals

@@ -17,7 +17,6 @@ import numpy as np
 from jaxtyping import Float
 
 from element_rl.agents.host_policy import squashed_gaussian_action
-from element_rl.envs.actors import _EPISODE_STREAM
 from element_rl.envs.collector import Chunk, Collector
 from element_rl.files import read_arrays, write_arrays
 
@@ -59,11 +58,6 @@ def divide(steps: int, agents: int, row_width: int) -> Division:
     chunk_steps = -(-(steps + 1) // chunks)
     part_steps = min(PART_STEPS, PART_BYTES // (4 * row_width * agents))
     return Division(chunk_steps, max(part_steps // chunk_steps, 1))
-
-
-def episode_seed(agent_seed: int, index: int) -> int:
-    """The seed with which `envs.actors` resets an agent's environment for an episode."""
-    return int(np.random.SeedSequence([agent_seed, _EPISODE_STREAM, index]).generate_state(1)[0])
 
 
 def mean_action(

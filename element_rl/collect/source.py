@@ -12,7 +12,7 @@ import numpy as np
 import safetensors
 from jaxtyping import Array, Bool, Float, Float32, Shaped
 
-from element_rl.collect_parts import Rows, Share
+from element_rl.collect.parts import Rows, Share
 from element_rl.config import ExploreConfig, parsed_options
 from element_rl.encoders.state import StateEncoder, make_state_encoder
 from element_rl.entropy import renyi_entropy

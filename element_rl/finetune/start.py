@@ -23,7 +23,7 @@ from element_rl.config import ExploreConfig, agent_seeds, parsed_options
 from element_rl.envs.robots import EnvSpec, make_env
 from element_rl.evaluate import run_episode
 from element_rl.explore import Interrupted, Progress
-from element_rl.finetune_config import FinetuneConfig
+from element_rl.finetune.config import FinetuneConfig
 from element_rl.mlp import MLP
 from element_rl.runs import RunError, RunFolder
 from element_rl.trees import arrays_to_tree

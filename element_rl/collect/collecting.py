@@ -7,7 +7,7 @@ terminated, truncated) and the position go into a Minari dataset, in the environ
 A dataset is for a task, so falling ends its episodes as the task has it, although explorers train without that
 (`config.resolved`). `--from-replay` takes the transitions the run was trained on instead, in the environment it trained in.
 
-The dataset is made in a folder with a leading dot beside its final one, part by part (`collect_parts`); the same call again
+The dataset is made in a folder with a leading dot beside its final one, part by part (`collect.parts`); the same call again
 goes on where one was stopped or killed. It gets its name when all of it is on the disk.
 """
 
@@ -23,8 +23,8 @@ import numpy as np
 import tyro
 
 from element_rl.agents.host_policy import squashed_gaussian_action
-from element_rl.collect_parts import Finished, Parts, Rows, Share, divide, episode_seed, mean_action
-from element_rl.collect_source import (
+from element_rl.collect.parts import Finished, Parts, Rows, Share, divide, mean_action
+from element_rl.collect.source import (
     EpisodeEntropies,
     Source,
     actions_of,
@@ -38,6 +38,7 @@ from element_rl.datasets.exports import export
 from element_rl.datasets.minari_files import DatasetError, EpisodeRecord
 from element_rl.datasets.minari_folders import dataset_folder, require_minari
 from element_rl.datasets.minari_writing import build_dataset, publish, refuse_existing
+from element_rl.envs.actors import episode_seed
 from element_rl.envs.collector import Collector
 from element_rl.explore import Interrupted, Progress, Watcher
 from element_rl.files import locked, read_json_object, removing_on_failure, to_json, write_json

@@ -8,7 +8,7 @@ its checkpoints; SAC with the extrinsic reward starts from the best, and for com
     FOLDER/scratch/         the same from fresh agents
     FOLDER/summary.json, table.md, figures/transfer.png, .svg       the two beside each other
 
-Without the comparison FOLDER itself is the transferred run. What is transferred and how: `finetune_start`.
+Without the comparison FOLDER itself is the transferred run. What is transferred and how: `finetune.start`.
 """
 
 import dataclasses
@@ -21,9 +21,9 @@ from element_rl.explore import TRANSFER, Explorer, explore
 from element_rl.explore import Progress as RunProgress
 from element_rl.explore import Watcher as RunWatcher
 from element_rl.files import read_json_object, to_json, write_json
-from element_rl.finetune_comparison import write_comparison
-from element_rl.finetune_config import FinetuneConfig, task_settings
-from element_rl.finetune_start import chosen_start, transplanted
+from element_rl.finetune.comparison import write_comparison
+from element_rl.finetune.config import FinetuneConfig, task_settings
+from element_rl.finetune.start import chosen_start, transplanted
 from element_rl.launch import create_run, reopen_run
 from element_rl.provenance import config_difference
 from element_rl.runs import RunError, RunFolder
