@@ -112,7 +112,7 @@ def _table(summary: dict[str, Any]) -> None:
     """One line per dataset, or per agent that made one."""
     table = Table(title=f"{summary['algorithm']} in {summary['env'] or 'an unnamed environment'}")
     for heading in ("dataset", "agents", "transitions", "return of the data", "return", "score"):
-        table.add_column(heading, justify="left" if heading == "dataset" else "right")
+        table.add_column(heading, justify="left" if heading == "dataset" else "right", overflow="fold")
     groups = list(dict.fromkeys(zip(summary["datasets"], summary["agents"], strict=True)))
     for group in groups:
         own = [i for i, each in enumerate(zip(summary["datasets"], summary["agents"], strict=True)) if each == group]

@@ -15,22 +15,16 @@ class OfflineConfig:
     """What to learn from, how and for how long. `None` means: as fits the dataset or the run."""
 
     datasets: tyro.conf.Positional[tuple[str, ...]]  # Minari ids, or folders of Minari datasets, of one environment
-    algorithm: Literal["cql", "bc"] = (
-        "cql"  # conservative Q-learning (of choices, where actions are), behaviour cloning
-    )
+    algorithm: Literal["cql", "bc"] = "cql"  # conservative Q-learning (discrete where actions are choices) or cloning
     steps: int = 100_000  # updates per agent
     seeds: int = 1  # agents per dataset, trained at once with all others
     seed: int = 0  # of the first agent; the others count up from it, dataset by dataset
-    by_agent: bool = (
-        False  # the episodes of each agent that made a dataset (their metadata `agent`) train agents of their own
-    )
+    by_agent: bool = False  # each agent that made episodes (their metadata `agent`) gets learners of its own
     root: str | None = None  # folder of the datasets (Minari's own)
     env: str | None = None  # environment to evaluate in (the one the datasets name)
     env_options: tuple[str, ...] = ()  # NAME=VALUE pairs for it, beside or instead of those the datasets name
     evaluate: bool = True  # act in the environment while learning; without this only losses are logged
-    evaluate_every: int | None = (
-        None  # updates between two lines of metrics, each with an evaluation (a 20th of the steps)
-    )
+    evaluate_every: int | None = None  # updates between two lines of metrics, with evaluation (a 20th of the steps)
     episodes: int = 10  # per agent and evaluation, with the deterministic policy
     score_range: tuple[float, float] | None = None  # returns of a random policy and of an expert: scores 0 and 1
     standardise: bool = True  # observations by mean and standard deviation of what an agent learns from; images never
