@@ -1,5 +1,8 @@
 """The learning curves of an offline run: returns over updates, beside what the data themselves earned."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
@@ -17,8 +20,7 @@ def offline_curve(run: Run) -> Figure:
     if "extrinsic_return" not in metrics or not np.isfinite(metrics["extrinsic_return"]).any():
         raise RunError(f"The run {folder.path} has logged no returns: it was not evaluated.")
     names = folder.config["settings"]["datasets"]
-    summary = folder.read_summary()
-    behaviour = dict(zip(summary.get("datasets", []), _means(summary), strict=False))
+    behaviour = _behaviour_returns(folder.read_summary())
     figure = Figure(figsize=(6.0, 3.8), layout="constrained")
     axes = figure.subplots()
     for index, name in enumerate(names):
@@ -47,10 +49,12 @@ def offline_curve(run: Run) -> Figure:
     return figure
 
 
-def _means(summary: dict) -> list[float]:
-    """For every agent the behaviour's return of its whole dataset, weighed by episodes being unknown: the mean of its parts."""
-    datasets, returns = summary.get("datasets", []), summary.get("behaviour_return", [])
-    return [float(np.mean([r for d, r in zip(datasets, returns, strict=True) if d == name])) for name in datasets]
+def _behaviour_returns(summary: Mapping[str, Any]) -> dict[str, float]:
+    """The mean return of the episodes of each dataset, over the shares it was divided into; nothing before the run has ended."""
+    returns: dict[str, list[float]] = {}
+    for name, value in zip(summary.get("datasets", []), summary.get("behaviour_return", []), strict=True):
+        returns.setdefault(name, []).append(value)
+    return {name: float(np.mean(values)) for name, values in returns.items()}
 
 
 def _short(name: str, names: list[str]) -> str:
