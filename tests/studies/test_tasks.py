@@ -1,0 +1,169 @@
+"""The studies of what exploration is for, whole and tiny: explorers, datasets, offline agents, fine-tuning. In this process."""
+
+import csv
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from element_rl.agents.cql import CQLConfig
+from element_rl.collect import CollectConfig
+from element_rl.datasets.minari_files import read_dataset
+from element_rl.evaluate import evaluate
+from element_rl.files import to_json
+from element_rl.finetune import FinetuneConfig
+from element_rl.offline import OfflineConfig
+from element_rl.runs import RunFolder
+from element_rl.studies import offline, tasks, transfer
+from element_rl.studies.attempt import attempt, prepare
+from element_rl.studies.command import chosen_cells
+from element_rl.studies.grid import Cell, Findings, FinishedCell, cell_folder, finished, record
+from element_rl.studies.jobs import job_from_json, job_to_json
+from element_rl.studies.runner import conclude
+
+SCALE = dataclasses.replace(
+    tasks.SMOKE,
+    steps={"Pendulum-v1": 600},
+    samples=400,
+    task_steps=600,
+    updates=40,
+    options={**tasks.SMOKE.options, "checkpoint_every": 300, "workers": 0},
+    offline_options={
+        "evaluate_every": 20,
+        "episodes": 1,
+        "workers": 0,
+        "cql": CQLConfig(hidden_sizes=(16,), batch_size=16, sampled_actions=2),
+    },
+)
+
+
+def cells(study: str) -> list[Cell]:
+    return chosen_cells({"offline": offline, "transfer": transfer}[study].STUDY, SCALE, ["element"])
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Both studies, whose cells are done in their order; those they have in common once."""
+    folder = tmp_path_factory.mktemp("tasks")
+    for cell in {cell.name: cell for name in ("offline", "transfer") for cell in cells(name)}.values():
+        attempt(prepare(folder, cell))
+    return folder
+
+
+def done(out: Path, study: str) -> list[FinishedCell]:
+    return [entry for cell in cells(study) if (entry := finished(out, cell)) is not None]
+
+
+def test_grids() -> None:
+    """An explorer, its dataset, an agent on that, each after the other; the references are there whatever is chosen."""
+    kinds = [(cell.method, type(cell.config).__name__, len(cell.needs)) for cell in cells("offline")]
+    assert kinds == [
+        ("sac", "ExploreConfig", 0),
+        ("element", "ExploreConfig", 0),
+        ("random", "ExploreConfig", 0),
+        ("element", "CollectConfig", 1),
+        ("random", "CollectConfig", 1),
+        ("element", "OfflineConfig", 1),
+        ("random", "OfflineConfig", 1),
+    ]
+    kinds = [(cell.method, type(cell.config).__name__, len(cell.needs)) for cell in cells("transfer")]
+    assert kinds == [
+        ("sac", "ExploreConfig", 0),
+        ("element", "ExploreConfig", 0),
+        ("element", "FinetuneConfig", 1),
+    ]
+    assert {cell.name for cell in cells("offline")[:2]} == {cell.name for cell in cells("transfer")[:2]}
+    assert [cell.seeds for cell in cells("offline")] == [2] * 7
+    everything = offline.cells(tasks.SMALL)
+    assert len({cell.name for cell in everything}) == len(everything) == 3 * 19
+
+
+def test_names_tell_of_all_that_went_before() -> None:
+    """Another explorer makes another dataset, and another agent on it; where things are makes no difference."""
+    ours, others = cells("offline"), offline.cells(dataclasses.replace(SCALE, steps={"Pendulum-v1": 700}))
+    of = {(cell.method, type(cell.config)): cell for cell in others}
+    for cell in (ours[3], ours[5]):
+        assert cell.name != of["element", type(cell.config)].name
+    assert ours[6].name == of["random", OfflineConfig].name
+    assert ours[5].name.startswith("Pendulum-v1-offline-element-")
+    assert isinstance(ours[3].config, CollectConfig)
+    assert ours[3].config.run == Path("..") / ours[1].name
+
+
+@pytest.mark.parametrize("study", ["offline", "transfer"])
+def test_jobs_come_back_from_json(study: str) -> None:
+    for cell in cells(study):
+        assert job_from_json(json.loads(json.dumps(to_json(job_to_json(cell.config))))) == cell.config
+
+
+def test_scores_lie_between_random_and_online(out: Path) -> None:
+    results = conclude(offline.STUDY, "smoke", SCALE, cells("offline"), out, "element study offline")
+    assert [cell.state for cell in results.cells] == ["done"] * 7
+    entries = {(entry.cell.method, type(entry.cell.config)): entry for entry in done(out, "offline")}
+    dataset = read_dataset("pendulum/element-v0", cell_folder(out, cells("offline")[3]) / "datasets")
+    assert np.sum(dataset.episodes.lengths) == 2 * SCALE.samples
+    learned = entries["element", OfflineConfig].summary
+    assert learned["transitions"] == [SCALE.samples] * 2
+    online = entries["sac", type(cells("offline")[0].config)].run
+    (reached,) = evaluate(online, 10, True, online.latest_checkpoint(), out=out / "again")
+    table = list(csv.reader((out / "offline" / "tables" / "returns.csv").read_text().splitlines()))
+    assert table[1][:3] == ["Pendulum-v1", "element", str(2 * SCALE.samples)]
+    random = np.mean(entries["random", type(cells("offline")[0].config)].summary["extrinsic_return"])
+    numbers = [float(text) for text in table[1][3:]]
+    expected = [np.mean(learned["behaviour_return"]), np.mean(learned["extrinsic_return"])]
+    assert numbers == pytest.approx([*expected, random, reached["extrinsic_return"]])
+
+
+def test_a_score_by_hand(out: Path) -> None:
+    entries = [entry for entry in done(out, "offline") if isinstance(entry.cell.config, OfflineConfig)]
+    entries = [dataclasses.replace(entries[0], summary={**entries[0].summary, "extrinsic_return": [-400.0, -1_300.0]})]
+    scores = offline._scores(entries, {"Pendulum-v1": (-1_200.0, -200.0)})
+    np.testing.assert_allclose(scores["Pendulum-v1"]["element"], [0.8, -0.1])
+    assert offline._scores(entries, {"Pendulum-v1": (-200.0, -1_200.0)}) == {}
+    assert offline._no_scores((-200.0, -1_200.0)) == "sac (-1,200) has learned no more than random (-200)"
+    assert offline._no_scores(None) == "sac or random is not done"
+
+
+def test_the_papers_scores_stand_beside() -> None:
+    scores = {"Walker2d-v5": {"element": np.array([0.1, 0.2]), "random": np.array([0.0, 0.1])}}
+    table = offline._beside_the_paper(offline.score_table("scores", "", "score", scores))
+    assert [(row[1], row[-1]) for row in table.rows] == [("element", "0.212 ± 0.043"), ("random", None)]
+
+
+def test_transfer_is_compared_with_learning_from_nothing(out: Path) -> None:
+    results = conclude(transfer.STUDY, "smoke", SCALE, cells("transfer"), out, "element study transfer")
+    assert [cell.state for cell in results.cells] == ["done"] * 3
+    means, _, starts, finals = results.tables
+    assert [row[1] for row in means.rows] == [row[1] for row in finals.rows] == ["element", "sac"]
+    (tuned,) = [entry for entry in done(out, "transfer") if isinstance(entry.cell.config, FinetuneConfig)]
+    assert starts.rows[0][3] == pytest.approx(np.mean(tuned.summary["zero_shot_return"]))
+    assert starts.rows[1][2:4] == (None, None)
+    assert set(tuned.summary["transferred_step"]) <= {300, 600}
+    assert {series.label for series in results.curves[0].series} == {"element", "sac"}
+
+
+def test_the_mean_over_training_weighs_steps(tmp_path: Path, out: Path) -> None:
+    run = RunFolder.create(tmp_path / "run", {}, ("step", "seed", "extrinsic_return"))
+    for step, returns in ((100, (None, 4.0)), (200, (1.0, 4.0)), (400, (2.0, 7.0))):
+        run.append_metrics([{"step": step, "seed": s, "extrinsic_return": r} for s, r in enumerate(returns)])
+    entry = dataclasses.replace(done(out, "transfer")[0], run=run, summary={"seeds": [0, 1]})
+    # 1 for 100 steps and 2 for 200; 4 for 200 and 7 for 200
+    np.testing.assert_allclose(transfer._mean_over_training(entry), [5 / 3, 5.5])
+
+
+def test_what_cells_leave_is_theirs_alone(out: Path) -> None:
+    """Nothing lies beside the cells, and nothing in them names a place on this machine."""
+    assert {path.name for path in out.iterdir()} <= {"cells", "offline", "transfer", "again"}
+    for cell in (*cells("offline"), *cells("transfer")):
+        assert record(out, cell).state == "done"
+        for name in ("cell.json", "config.json", "summary.json"):
+            assert str(out) not in (cell_folder(out, cell) / name).read_text()
+
+
+def test_nothing_to_compare_by_is_said(out: Path) -> None:
+    without = [entry for entry in done(out, "offline") if entry.cell.method != "sac"]
+    found: Findings = offline.analyse(without, SCALE)
+    assert any("Pendulum-v1 has no scores: sac or random is not done." in note for note in found.notes)
+    assert found.tables[0].rows == ()
