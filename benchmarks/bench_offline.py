@@ -24,9 +24,9 @@ from benchmarks.tables import PAGE, markdown_table, provenance, replace_table, s
 from element_rl.agents.cql import CQLConfig
 from element_rl.datasets.episodes import Episodes
 from element_rl.files import write_json
-from element_rl.offline_config import OfflineConfig
-from element_rl.offline_data import Part, Rows, Source, rows_of
-from element_rl.offline_learner import OfflineLearner, make_algorithm
+from element_rl.offline.config import OfflineConfig
+from element_rl.offline.data import Part, Rows, Source, rows_of
+from element_rl.offline.learner import OfflineLearner, make_algorithm
 
 PACKAGES = ("jax", "equinox", "optax")
 

@@ -36,7 +36,7 @@ from element_rl.explore import explore
 from element_rl.files import write_json
 from element_rl.launch import create_run
 from element_rl.offline import create_offline_run, train_offline
-from element_rl.offline_config import OfflineConfig
+from element_rl.offline.config import OfflineConfig
 
 PACKAGES = ("jax", "gymnasium", "mujoco")
 DATASETS = ("check/medium-v0", "check/mixed-v0")
@@ -65,7 +65,7 @@ SMALL_CQL = CQLConfig(
     hidden_sizes=(64, 64),
     batch_size=128,
     sampled_actions=4,
-    conservative_weight=1.0,
+    conservative_weight=2.0,
     actor_learning_rate=1e-3,
     critic_learning_rate=1e-3,
     temperature_learning_rate=1e-3,

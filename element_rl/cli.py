@@ -35,7 +35,7 @@ COMMANDS = {
 
 ELSEWHERE = {  # commands with a module of their own, imported when they are used
     "collect": "element_rl.collect.command",
-    "offline": "element_rl.offline_command",
+    "offline": "element_rl.offline.command",
     "finetune": "element_rl.finetune.command",
     "maze": "element_rl.studies.maze_command",
     "study": "element_rl.studies.command",

@@ -309,12 +309,12 @@ def _update(
         (agent, state), metrics = jax.lax.scan(step, (agent, state), indices)
         return agent, state, {name: jnp.mean(values) for name, values in metrics.items()}
 
-    mapped = _over_population(learn)
+    mapped = over_population(learn)
     agents, rewards, metrics = mapped(agents, rewards, replay, sampleable, seeds)
     return agents, rewards, metrics, policy_parameters(agents.actor)
 
 
-def _over_population(function: Callable[..., Any]) -> Callable[..., Any]:
+def over_population(function: Callable[..., Any]) -> Callable[..., Any]:
     """`vmap` over the first axis; a population of one is computed without it, which is faster on a CPU."""
 
     def mapped(*arguments: Any) -> Any:

@@ -3,7 +3,7 @@
 Soft actor-critic whose critics pay for high values of actions that the data do not have. To the loss of `sac` each critic i
 adds its conservative gap, with a the action of the dataset:
 
-    J     = J_Q + w Σ_i G_i,        G_i = E_s[log ∫ exp Q_i(s, a') da' - Q_i(s, a)],        w = conservative_weight
+    J     = J_Q + ½ w Σ_i G_i,      G_i = E_s[log ∫ exp Q_i(s, a') da' - Q_i(s, a)],        w = conservative_weight
 
 The integral is estimated for every observation and every critic by importance sampling, with n = sampled_actions actions of
 each of three kinds: uniform in [-1, 1]^A, of density (1/2)^A; of the policy at s; and of the policy at the next observation s'.
@@ -20,7 +20,8 @@ Departures:
 2. The 1 / (3 n) is kept. It changes no gradient and makes the logged gap an estimate of G_i.
 3. The target has no entropy term (`soft_backup`), as in d3rlpy, whose settings are the defaults here: the policy's entropy is
    then no reward, and values keep the units of the task's returns.
-4. J_Q has the factor ½, as in the CQL paper. d3rlpy has none, so that a weight of 5 here acts like a weight of 10 there.
+4. Both terms have the factor ½. The CQL paper has it before J_Q only; its authors' code and d3rlpy have it nowhere, and
+   their weights, 5 among them, are quoted everywhere. With it before both, a weight here does what it does there.
 """
 
 from dataclasses import dataclass
@@ -137,10 +138,10 @@ def critic_loss(
     log_density: Float[Array, "S B"],
     weight: Float[Array, ""],
 ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
-    """J = J_Q + w Σ_i G_i; the metric `critic_loss` is J_Q alone, `conservative_gap` the mean of the G_i."""
+    """J = J_Q + ½ w Σ_i G_i; the metric `critic_loss` is J_Q alone, `conservative_gap` the mean of the G_i."""
     loss, metrics = sac.critic_loss(critics, batch, target)
     gap = conservative_gap(critics, batch, actions, log_density)
-    return loss + weight * jnp.sum(gap), metrics | {"conservative_gap": jnp.mean(gap)}
+    return loss + 0.5 * weight * jnp.sum(gap), metrics | {"conservative_gap": jnp.mean(gap)}
 
 
 def conservative_gap(

@@ -76,7 +76,7 @@ def start_workers(population: Population, num_workers: int) -> tuple[list[Worker
     block = _SPAWN.RawArray(ctypes.c_byte, _block_size(layout))
     workers: list[Worker] = []
     try:
-        with _worker_surroundings():
+        with worker_surroundings():
             pickled = _pickled(population)
             for share in np.array_split(np.arange(len(population.agent_seeds)), num_workers):
                 workers.append(_started_worker(pickled, share.tolist(), block))
@@ -169,7 +169,7 @@ def _answer(connection: Connection, answer: Any, failure: str | None) -> bool:
 
 
 @contextlib.contextmanager
-def _worker_surroundings() -> Iterator[None]:
+def worker_surroundings() -> Iterator[None]:
     """What a process inherits, set as workers need it, for as long as it takes to start them.
 
     - One thread for linear algebra: there is a worker for every core.

@@ -10,9 +10,9 @@ import pytest
 
 from element_rl.agents.cql import CQLConfig
 from element_rl.datasets.minari_files import EpisodeRecord, write_dataset
-from element_rl.offline_config import OfflineConfig
-from element_rl.offline_data import load_source, rows_of, sample, shares_of
-from element_rl.offline_learner import folded
+from element_rl.offline.config import OfflineConfig
+from element_rl.offline.data import load_source, rows_of, sample, shares_of
+from element_rl.offline.learner import folded
 from tests.offline.pendulum_data import at_random, episodes, write
 
 STEPS = 20

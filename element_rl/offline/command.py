@@ -16,7 +16,7 @@ from rich.table import Table
 
 from element_rl.explore import Interrupted, Progress, Watcher
 from element_rl.offline import create_offline_run, reopen_offline_run, train_offline
-from element_rl.offline_config import OfflineConfig
+from element_rl.offline.config import OfflineConfig
 from element_rl.runs import RunFolder
 from element_rl.settings import settings_from_json
 from element_rl.stopping import INTERRUPTED, stop_signals

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from element_rl.envs.robots import describe
+from element_rl.evaluators import Evaluator, default_workers
 from element_rl.explore import FINAL_SHARE, Interrupted, Progress, Watcher
-from element_rl.offline_config import OfflineConfig
-from element_rl.offline_data import Part, Source, load_source
-from element_rl.offline_evaluation import Evaluator, default_workers
-from element_rl.offline_learner import make_algorithm, make_learner
+from element_rl.offline.config import OfflineConfig
+from element_rl.offline.data import Part, Source, load_source
+from element_rl.offline.learner import make_algorithm, make_learner
 from element_rl.provenance import commit, config_difference, hardware, versions
 from element_rl.runs import RunFolder
 from element_rl.trees import arrays_to_tree, tree_to_arrays

@@ -28,7 +28,7 @@ from jaxtyping import Float64, Int64
 from element_rl.agents.host_policy import squashed_gaussian_action
 from element_rl.agents.host_values import action_values
 from element_rl.envs.robots import make_env
-from element_rl.envs.workers import NICENESS, _worker_surroundings
+from element_rl.envs.workers import NICENESS, worker_surroundings
 
 Parameters = Mapping[str, np.ndarray]
 Seed = tuple[int, int, int]  # of the agent, the update, the episode
@@ -75,7 +75,7 @@ class Evaluator:
             own = {name: np.array(array[agent]) for name, array in parameters.items()}
             self._waiting += [(own, seed) for seed in own_seeds]
         if self._pool is not None:
-            with _worker_surroundings():  # processes are born here, when there are episodes for them
+            with worker_surroundings():  # processes are born here, when there are episodes for them
                 self._futures = [self._pool.submit(_run, own, seed) for own, seed in self._waiting]
             self._waiting = []
 

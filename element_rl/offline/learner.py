@@ -15,9 +15,9 @@ from jaxtyping import Array, Float, Int, UInt
 
 from element_rl.agents import behaviour_cloning, cql, discrete_cql
 from element_rl.agents.networks import policy_parameters
-from element_rl.learner import _over_population
-from element_rl.offline_config import OfflineConfig
-from element_rl.offline_data import Part, Rows, Share, Source, rows_of, sample, shares_of
+from element_rl.learner import over_population
+from element_rl.offline.config import OfflineConfig
+from element_rl.offline.data import Part, Rows, Share, Source, rows_of, sample, shares_of
 
 VALUE_METRICS = ("critic_loss", "q_mean", "target_mean", "conservative_gap")
 CQL_METRICS = (*VALUE_METRICS, "conservative_weight", "actor_loss", "policy_entropy", "temperature", "temperature_loss")
@@ -141,7 +141,7 @@ def _updates(
     def step(turn: Array, carry: tuple[Any, dict[str, Array]]) -> tuple[Any, dict[str, Array]]:
         agents, sums = carry
         index = jnp.broadcast_to(first + turn.astype(jnp.uint32), seeds.shape)
-        agents, metrics = _over_population(one)(agents, shares, seeds, index)
+        agents, metrics = over_population(one)(agents, shares, seeds, index)
         return agents, {name: total + metrics[name] for name, total in sums.items()}
 
     agents, sums = jax.lax.fori_loop(0, count, step, (agents, sums))

@@ -24,7 +24,7 @@ from element_rl.config import ExploreConfig, parsed_options
 from element_rl.datasets.episodes import Episodes
 from element_rl.datasets.minari_files import Dataset, DatasetError, read_dataset
 from element_rl.envs.robots import make_env
-from element_rl.offline_config import OfflineConfig
+from element_rl.offline.config import OfflineConfig
 
 SMALLEST_DEVIATION = 1e-3  # below this a number is as good as constant, and is not blown up
 _ROWS_AT_A_TIME = 100_000
