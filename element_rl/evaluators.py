@@ -5,9 +5,9 @@
         ...                                     # let the device work
         returns, lengths = evaluator.wait()
 
-Policies are deterministic: the mean of a squashed Gaussian, or the action of the highest value. An episode depends on its
-policy and its seed, and on nothing else: neither on the number of processes nor on which of them runs it. Its seed makes it the
-episode that `element evaluate --deterministic` runs at the same step. Nothing here imports JAX.
+Policies are deterministic unless told otherwise: the mean of a squashed Gaussian, or the action of the highest value. An episode
+depends on its policy and its seed, and on nothing else: neither on the number of processes nor on which of them runs it. It is
+the episode of `evaluate.run_episode` with the same seed. Nothing here imports JAX.
 """
 
 import gc
@@ -34,13 +34,16 @@ Parameters = Mapping[str, np.ndarray]
 Seed = tuple[int, int, int]  # of the agent, the update, the episode
 
 
-def episode_return(env: gymnasium.Env, parameters: Parameters, seed: Seed) -> tuple[float, int]:
-    """Return and length of one episode of the deterministic policy."""
+def episode_return(
+    env: gymnasium.Env, parameters: Parameters, seed: Seed, deterministic: bool = True
+) -> tuple[float, int]:
+    """Return and length of one episode."""
     generator = np.random.default_rng(list(seed))
     observation, _ = env.reset(seed=int(generator.integers(2**31)))
     total, length, done = 0.0, 0, False
     while not done:
-        observation, reward, terminated, truncated, _ = env.step(_action(env.action_space, parameters, observation))
+        action = _action(env.action_space, parameters, observation, None if deterministic else generator)
+        observation, reward, terminated, truncated, _ = env.step(action)
         total, length, done = total + float(reward), length + 1, terminated or truncated
     return total, length
 
@@ -51,7 +54,7 @@ class Evaluator:
     def __init__(self, env: str, env_options: Mapping[str, Any], num_workers: int) -> None:
         self._pool: ProcessPoolExecutor | None = None
         self._env: gymnasium.Env | None = None
-        self._waiting: list[tuple[Parameters, Seed]] = []
+        self._waiting: list[tuple[Parameters, Seed, bool]] = []
         self._futures: list[Future[tuple[float, int]]] = []
         self._shape = (0, 0)
         if num_workers == 0:
@@ -68,15 +71,15 @@ class Evaluator:
             initargs=(registration, dict(env_options)),
         )
 
-    def start(self, parameters: Parameters, seeds: Sequence[Sequence[Seed]]) -> None:
+    def start(self, parameters: Parameters, seeds: Sequence[Sequence[Seed]], deterministic: bool = True) -> None:
         """Begin an episode per agent and seed; `parameters` [P, ...] are copied."""
         self._shape = (len(seeds), len(seeds[0]))
         for agent, own_seeds in enumerate(seeds):
             own = {name: np.array(array[agent]) for name, array in parameters.items()}
-            self._waiting += [(own, seed) for seed in own_seeds]
+            self._waiting += [(own, seed, deterministic) for seed in own_seeds]
         if self._pool is not None:
             with worker_surroundings():  # processes are born here, when there are episodes for them
-                self._futures = [self._pool.submit(_run, own, seed) for own, seed in self._waiting]
+                self._futures = [self._pool.submit(_run, *episode) for episode in self._waiting]
             self._waiting = []
 
     def done(self) -> bool:
@@ -92,7 +95,7 @@ class Evaluator:
                 "A process that evaluates died, perhaps for want of memory: resume with fewer --workers."
             ) from error
         if self._env is not None:
-            results = [episode_return(self._env, own, seed) for own, seed in self._waiting]
+            results = [episode_return(self._env, *episode) for episode in self._waiting]
         self._futures, self._waiting = [], []
         returns, lengths = (np.array(column).reshape(self._shape) for column in zip(*results, strict=True))
         return returns.astype(np.float64), lengths.astype(np.int64)
@@ -142,15 +145,20 @@ def _leave_with_parent() -> None:
         os._exit(1)
 
 
-def _run(parameters: Parameters, seed: Seed) -> tuple[float, int]:
-    return episode_return(_own_env[0], parameters, seed)
+def _run(parameters: Parameters, seed: Seed, deterministic: bool) -> tuple[float, int]:
+    return episode_return(_own_env[0], parameters, seed, deterministic)
 
 
-def _action(space: gymnasium.Space, parameters: Parameters, observation: Any) -> Any:
+def _action(
+    space: gymnasium.Space, parameters: Parameters, observation: Any, generator: np.random.Generator | None
+) -> Any:
+    """The action at an observation, sampled if there is a generator (choices are never)."""
     if isinstance(space, gymnasium.spaces.Discrete):
         return int(space.start) + int(np.argmax(action_values(parameters, np.asarray(observation))))
     assert isinstance(space, gymnasium.spaces.Box)
     noise = np.zeros(space.shape, np.float32)
+    if generator is not None:
+        noise = generator.standard_normal(space.shape, dtype=np.float32)
     action = squashed_gaussian_action(parameters, np.asarray(observation, np.float32), noise)
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
     return low + (action + 1) / 2 * (high - low)

@@ -12,13 +12,13 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 import pytest
+from pendulum_data import at_random, episodes, medium, write
 
 from element_rl.agents.behaviour_cloning import CloningConfig
 from element_rl.agents.cql import CQLConfig
 from element_rl.agents.discrete_cql import DiscreteCQLConfig
 from element_rl.datasets.minari_files import EpisodeRecord, write_dataset
 from element_rl.evaluate import evaluate
-from element_rl.evaluators import Evaluator
 from element_rl.explore import Interrupted
 from element_rl.offline import create_offline_run, reopen_offline_run, train_offline
 from element_rl.offline.command import main
@@ -27,7 +27,6 @@ from element_rl.plots import plot_run
 from element_rl.plots.offline import offline_curve
 from element_rl.runs import RunFolder
 from element_rl.settings import settings_from_json
-from tests.offline.pendulum_data import at_random, episodes, medium, write
 
 TIMING = ("updates_per_second", "wall_seconds")
 RANDOM, BEHAVIOUR = -1215.0, -690.0  # mean returns of both controllers
@@ -223,17 +222,6 @@ def test_choices_are_learned_with_discrete_cql(tmp_path: Path) -> None:
     assert run.load_policy()["weight_1"].shape == (1, 32, 2)
     with pytest.raises(ValueError, match="a flat Box"):
         evaluate(run)
-
-
-def test_a_worker_that_dies_is_reported() -> None:
-    with Evaluator("Pendulum-v1", {}, 1) as evaluator:
-        evaluator.start(
-            {"weight_0": np.zeros((1, 3, 2)), "bias_0": np.zeros((1, 2))}, [[(0, 0, e) for e in range(200)]]
-        )
-        for process in evaluator._pool._processes.values():
-            process.kill()
-        with pytest.raises(ValueError, match=r"died, perhaps for want of memory: resume with fewer --workers"):
-            evaluator.wait()
 
 
 def launch(arguments: list[str], log: Path) -> subprocess.Popen:

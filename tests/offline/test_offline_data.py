@@ -7,13 +7,13 @@ import gymnasium
 import jax
 import numpy as np
 import pytest
+from pendulum_data import at_random, episodes, write
 
 from element_rl.agents.cql import CQLConfig
 from element_rl.datasets.minari_files import EpisodeRecord, write_dataset
 from element_rl.offline.config import OfflineConfig
 from element_rl.offline.data import load_source, rows_of, sample, shares_of
 from element_rl.offline.learner import folded
-from tests.offline.pendulum_data import at_random, episodes, write
 
 STEPS = 20
 SMALL = CQLConfig(hidden_sizes=(8,), batch_size=16)
