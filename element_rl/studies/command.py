@@ -34,6 +34,7 @@ MODULES = {
     "transfer": "transfer",
     "offline": "offline",
 }
+SIZES = ("samples", "task_steps", "updates")  # of a scale, beside seeds and steps
 MAZE = "maze"  # no grid of runs: it takes less than a minute
 STOPPING = "Stopping: every running cell writes a checkpoint first; once more to end at once."
 LINE_SECONDS = 30.0  # between two lines of progress where there is no terminal
@@ -52,6 +53,11 @@ class StudyCommand:
     methods: tuple[str, ...] = ()  # only these methods, named as in the tables
     seeds: int | None = None  # instead of the scale's
     steps: int | None = None  # per seed, instead of the scale's
+    samples: int | None = None  # of trajectories, per checkpoint, and of offline, per seed, instead of the scale's
+    task_steps: int | None = (
+        None  # of transfer and offline: per seed, of learning the task online, instead of the scale's
+    )
+    updates: int | None = None  # of offline, instead of the scale's
     together: int = 1  # cells that run at the same time on this machine
     slice: str | None = None  # I/N: only every N-th cell, from the I-th (1 to N), for job schedulers; no report
     ray: str | None = None  # address of a Ray cluster that runs the cells ("auto": the one this machine belongs to)
@@ -117,14 +123,15 @@ def load_study(name: str) -> Study:
 def chosen_scale(study: Study, command: StudyCommand) -> Scale:
     """The study's scale with what the user asked for instead."""
     scale = study.scales[command.scale]
-    for name in ("seeds", "steps", "together"):
+    for name in ("seeds", "steps", "together", *SIZES):
         value = getattr(command, name)
         if value is not None and value < 1:
-            raise ValueError(f"--{name} must be at least 1, got {value}.")
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {value}.")
     envs = tuple(dict.fromkeys(_full_name(env, study) for env in command.envs)) or scale.envs
     largest = max(scale.steps.values())
     steps = {env: command.steps or scale.steps.get(env, largest) for env in envs}
-    return dataclasses.replace(scale, envs=envs, seeds=command.seeds or scale.seeds, steps=steps)
+    sizes = {name: getattr(command, name) or getattr(scale, name) for name in SIZES}
+    return dataclasses.replace(scale, envs=envs, seeds=command.seeds or scale.seeds, steps=steps, **sizes)
 
 
 def _full_name(env: str, study: Study) -> str:

@@ -123,6 +123,8 @@ def test_a_crash_is_reported_and_when_it_is_mended_the_study_completes(
         (["coverage", "--steps", "0"], "--steps must be at least 1, got 0."),
         (["coverage", "--seeds", "0"], "--seeds must be at least 1, got 0."),
         (["coverage", "--together", "0"], "--together must be at least 1, got 0."),
+        (["transfer", "--task-steps", "0"], "--task-steps must be at least 1, got 0."),
+        (["offline", "--methods", "bc"], "has no method 'bc'; it has sac, element, rnd, ngu, re3, rise, random."),
     ],
 )
 def test_mistakes(arguments: list[str], part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
