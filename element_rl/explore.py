@@ -11,7 +11,7 @@ undisturbed one bit for bit on a CPU. (DESIGN had checkpoints end episodes; this
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -135,13 +135,16 @@ class Explorer:
         """Environment steps done, per agent."""
         return self.chunk * self.config.chunk_steps
 
-    def begin_with(self, agents: Any, critic_warmup: int = 0) -> None:
+    def begin_with(self, agents: Any, critic_warmup: int = 0, experience: Iterable[Chunk] = ()) -> None:
         """Start from these agents [P, ...] instead of fresh ones, and write that as the checkpoint of step 0.
 
-        In the first `critic_warmup` updates their actors stay as they are.
+        In the first `critic_warmup` updates their actors stay as they are. `experience`: whole episodes of others, to learn
+        from beside their own; nothing of it is counted or measured.
         """
         self.learner.state = self.learner.state._replace(agents=agents)
         self.learner.critic_warmup = critic_warmup
+        for chunk in experience:
+            self.learner.ingest(chunk)
         self._act_as_learned()
         self.save()
 

@@ -1,7 +1,8 @@
 """Fine-tuning: what is transferred, from which checkpoint, and that being stopped or killed changes nothing.
 
 The runs it starts from are written by hand: on MountainCarContinuous-v0 an action a costs 0.1 a² per step, so a policy that
-always does the same has a known return.
+always does the same has a known return. Their replays are written by hand too: what an observation holds says which
+transition it is.
 """
 
 import dataclasses
@@ -15,11 +16,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from element_rl import replay as ring
 from element_rl.agents import sac
 from element_rl.agents.networks import policy_parameters
 from element_rl.agents.sac import Batch, SACConfig
@@ -29,8 +32,10 @@ from element_rl.finetune import FinetuneConfig, finetune
 from element_rl.finetune.command import main
 from element_rl.finetune.comparison import area_under_curve, steps_to_reach, table
 from element_rl.finetune.config import task_settings
+from element_rl.finetune.experience import kept_chunks
 from element_rl.finetune.start import chosen_start, transplanted
 from element_rl.launch import create_run
+from element_rl.replay import Ledger
 from element_rl.runs import METRIC_COLUMNS, RunError, RunFolder
 from element_rl.trees import tree_to_arrays
 
@@ -44,7 +49,7 @@ SOURCE = ExploreConfig(
     steps=400,
     seeds=2,
     seed=3,
-    replay_size=500,
+    replay_size=100,
     chunk_steps=20,
     checkpoint_every=100,
     workers=0,
@@ -52,6 +57,8 @@ SOURCE = ExploreConfig(
     sac=SMALL,
 )
 ACTIONS = {100: (0.9, 0.3), 200: (0.1, 0.8), 300: (0.5, 0.05), 340: (0.0, 0.0), 400: (0.6, 0.4)}  # per step and agent
+LENGTHS = ((20, 7, 20, 20, 13, 20), (20, 20, 5))  # of the episodes in each agent's replay; those below 20 terminated
+CAPACITY = 85  # of the run's replay: that of agent 0 has come round and lost its first two episodes
 WARMUP = 70  # updates; not a multiple of a chunk
 TIMING = ("env_steps_per_second", "wall_seconds")
 
@@ -68,22 +75,61 @@ def population(*actions: float) -> dict[str, np.ndarray]:
     return {name: np.stack([policy[name] for policy in policies]) for name in policies[0]}
 
 
-def fresh_agents(seeds: Sequence[int], **changes: Any) -> sac.SACState:
-    config = dataclasses.replace(SMALL, **changes)
-    return jax.vmap(lambda key: sac.create(key, 2, 1, config))(jax.vmap(jax.random.key)(jnp.array(seeds, jnp.uint32)))
+def fresh_agents(seeds: Sequence[int]) -> sac.SACState:
+    return jax.vmap(lambda key: sac.create(key, 2, 1, SMALL))(jax.vmap(jax.random.key)(jnp.array(seeds, jnp.uint32)))
+
+
+def learned_agents() -> sac.SACState:
+    """Those of the run's newest checkpoint."""
+    return eqx.tree_at(lambda agents: agents.log_temperature, fresh_agents((100, 101)), jnp.log(jnp.full(2, 0.7)))
+
+
+def experience() -> list[dict[str, np.ndarray]]:
+    """The records of each agent, oldest first; every number tells agent and record, and the reward differs for each."""
+    agents = []
+    for agent, lengths in enumerate(LENGTHS):
+        final = np.concatenate([np.arange(length + 1) == length for length in lengths])
+        falls = np.concatenate([(np.arange(length + 1) == length - 1) & (length < EPISODE) for length in lengths])
+        number = np.arange(len(final)) + 1_000 * agent
+        agents.append(
+            {"number": number, "reward": np.where(final, 0.0, -number / 7), "terminated": falls, "final": final}
+        )
+    return agents
+
+
+def replay_arrays() -> dict[str, np.ndarray]:
+    """A checkpoint's replay that holds what is still there of it, with a running episode of three steps at its end."""
+    ledger = Ledger(2, CAPACITY, EPISODE, 40)
+    shapes = {"observation": (2,), "action": (1,), "extrinsic_reward": (), "state": (5,)}
+    stored = {name: np.zeros((2, CAPACITY, *shape), np.float32) for name, shape in shapes.items()}
+    stored["terminated"] = np.zeros((2, CAPACITY), bool)
+    for agent, records in enumerate(experience()):
+        for first in range(0, len(records["number"]) + 3, 8):
+            cut = {name: array[first : first + 8] for name, array in records.items()}
+            count = np.zeros(2, np.int64)
+            count[agent] = min(8, len(records["number"]) + 3 - first)
+            final = np.zeros((2, 8), bool)
+            final[agent, : len(cut["final"])] = cut["final"]
+            slots = ledger.place(final, count)[0][agent, : len(cut["number"])]
+            stored["observation"][agent, slots] = np.stack([cut["number"], -cut["number"]], axis=1)
+            stored["action"][agent, slots] = cut["number"][:, None] / 2_000
+            stored["extrinsic_reward"][agent, slots] = cut["reward"]
+            stored["terminated"][agent, slots] = cut["terminated"]
+    replay = {f"learner/replay/{name}": array for name, array in stored.items()}
+    return replay | {f"ledger/{name}": array for name, array in ledger.to_arrays().items()}
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     run = create_run(SOURCE, tmp_path_factory.mktemp("source") / "car")
+    learned = tree_to_arrays(learned_agents(), "learner/agents")
     for step, actions in ACTIONS.items():
-        learned = tree_to_arrays(fresh_agents((100, 101), initial_temperature=0.7), "learner/agents")
-        run.save_checkpoint(step, population(*actions), None, learned, {})
+        run.save_checkpoint(step, population(*actions), None, learned | replay_arrays(), {})
     return run
 
 
 def settings(source: RunFolder, **changes: Any) -> FinetuneConfig:
-    usual: dict[str, Any] = {"steps": 300, "episodes": 2, "log_every": 50, "checkpoint_every": 100}
+    usual: dict[str, Any] = {"steps": 300, "episodes": 2, "log_every": 50, "checkpoint_every": 100, "replay": "kept"}
     return FinetuneConfig(source.path, **(usual | {"critic_warmup": WARMUP} | changes))
 
 
@@ -148,10 +194,9 @@ def test_a_policy_is_judged_by_the_task_as_it_is(tmp_path: Path) -> None:
         ExploreConfig("Hopper-v5", steps=100, env_options=("max_episode_steps=50",), sac=SMALL), tmp_path / "run"
     )
     assert parsed_options(config_from_json(run.config["settings"]))["terminate_when_unhealthy"] is False
-    agents = jax.vmap(lambda key: sac.create(key, 11, 3, SMALL))(
-        jax.vmap(jax.random.key)(jnp.arange(1, dtype=jnp.uint32))
-    )
-    run.save_checkpoint(100, jax.device_get(policy_parameters(agents.actor)), None, {}, {})
+    shapes = {"weight_0": (1, 11, 8), "bias_0": (1, 8), "weight_1": (1, 8, 6), "bias_1": (1, 6)}
+    policy = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+    run.save_checkpoint(100, policy, None, {}, {})
 
     def options(*given: str) -> dict[str, Any]:
         return parsed_options(task_settings(FinetuneConfig(run.path, env_options=given), run)[0])
@@ -161,6 +206,22 @@ def test_a_policy_is_judged_by_the_task_as_it_is(tmp_path: Path) -> None:
     assert options("max_episode_steps=70")["max_episode_steps"] == 70
     with pytest.raises(ValueError, match=r"take 11 observations and give 3 actions, but Hopper-v5 .* has 12 and 3"):
         options("exclude_current_positions_from_observation=false")
+
+    def complaint(*given: str) -> str:
+        with pytest.raises(ValueError) as caught:  # noqa: PT011 (its text is what the caller looks at)
+            finetune(FinetuneConfig(run.path, replay="kept", env_options=given), tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+        return str(caught.value)
+
+    assert complaint().endswith(
+        "explored with terminate_when_unhealthy=false and the task has terminate_when_unhealthy=true: take --replay fresh, "
+        "explore with --env-options terminate_when_unhealthy=true, or add --env-options terminate_when_unhealthy=false here."
+    )
+    same = "terminate_when_unhealthy=false"
+    assert "explored without ctrl_cost_weight and the task has ctrl_cost_weight=0.5" in complaint(
+        same, "ctrl_cost_weight=0.5"
+    )
+    assert "found no experience in" in complaint(same)
 
 
 # What is transferred
@@ -178,7 +239,7 @@ def test_the_actor_is_the_checkpoints_and_the_rest_is_fresh(source: RunFolder, c
 
 
 def test_critics_and_temperature_are_kept_on_request(source: RunFolder) -> None:
-    scratch, learned = fresh_agents((3, 4)), fresh_agents((100, 101), initial_temperature=0.7)
+    scratch, learned = fresh_agents((3, 4)), learned_agents()
     transfer = start(source, checkpoint="last")
     kept = transplanted(scratch, source, transfer, critics="kept", temperature="kept")
     for name in ("critics", "target_critics", "log_temperature"):
@@ -186,7 +247,8 @@ def test_critics_and_temperature_are_kept_on_request(source: RunFolder) -> None:
     only_critics = transplanted(scratch, source, transfer, critics="kept")
     np.testing.assert_allclose(jnp.exp(only_critics.log_temperature), 0.2, rtol=1e-6)
     # fewer agents than the run has
-    fewer = transplanted(fresh_agents((3,)), source, start(source, checkpoint="last", seeds=1), critics="kept")
+    first = jax.jit(lambda agents: jax.tree.map(lambda leaf: leaf[:1], agents))(scratch)
+    fewer = transplanted(first, source, start(source, checkpoint="last", seeds=1), critics="kept")
     np.testing.assert_array_equal(fewer.critics.networks.biases[0], learned.critics.networks.biases[0][:1])
 
 
@@ -198,20 +260,19 @@ def test_only_the_newest_checkpoint_has_something_to_keep(source: RunFolder, tmp
 
 
 def test_it_acts_from_the_first_step_and_the_actor_waits_for_the_critics(source: RunFolder) -> None:
-    config = settings(source, chunk_steps=10)
-    task, spec = task_settings(config, source)
+    task, spec = task_settings(settings(source), source)
     reward = resolved(task)[2]
     acting_at_once = dataclasses.replace(task, sac=dataclasses.replace(task.sac, learn_start=0))
     with Explorer(acting_at_once, spec, reward, None) as explorer:
-        explorer.begin_with(transplanted(explorer.learner.state.agents, source, start(source)), critic_warmup=15)
+        explorer.begin_with(transplanted(explorer.learner.state.agents, source, start(source)), critic_warmup=30)
         before = policy_parameters(jax.tree.map(jnp.copy, explorer.learner.state.agents.actor))
         critics = jax.device_get(explorer.learner.state.agents.critics.networks.biases[0])
         explorer.train_chunk()
         chunk = explorer._unsettled
         assert chunk is not None
-        np.testing.assert_allclose(chunk.action[:, :10, 0], [[0.1] * 10, [0.05] * 10], rtol=1e-4)
-        while explorer.learner.updates < 10:
-            explorer.train_chunk()
+        np.testing.assert_allclose(chunk.action[:, :20, 0], [[0.1] * 20, [0.05] * 20], rtol=1e-4)
+        explorer.train_chunk()
+        assert explorer.learner.updates == 20
         agents = explorer.learner.state.agents
         for name, array in policy_parameters(agents.actor).items():
             np.testing.assert_array_equal(array, before[name])
@@ -219,10 +280,42 @@ def test_it_acts_from_the_first_step_and_the_actor_waits_for_the_critics(source:
         assert not np.array_equal(agents.critics.networks.biases[0], critics)
         explorer.train_chunk()
         agents = explorer.learner.state.agents
-        assert explorer.learner.updates == 20
-        assert agents.actor_optimiser[0].count.tolist() == [5, 5]  # updates 16 to 20
-        assert agents.critic_optimiser[0].count.tolist() == [20, 20]
+        assert agents.actor_optimiser[0].count.tolist() == [10, 10]  # updates 31 to 40
+        assert agents.critic_optimiser[0].count.tolist() == [40, 40]
         assert not np.array_equal(agents.actor.network.biases[1], before["bias_1"])
+
+
+@pytest.mark.parametrize(("size", "episodes"), [({}, 4), ({"replay_size": 75, "chunk_steps": 10}, 3)])
+def test_the_replay_begins_with_the_newest_experience_and_nothing_else_does(
+    source: RunFolder, size: dict[str, int], episodes: int
+) -> None:
+    @jax.jit
+    def sample(replay: ring.Replay, agent: jax.Array, tail: jax.Array, count: jax.Array) -> ring.Transitions:
+        return ring.sample(jax.tree.map(lambda leaf: leaf[agent], replay), jax.random.key(0), 500, tail, count)
+
+    task, spec = task_settings(settings(source, **size), source)
+    with Explorer(task, spec, resolved(task)[2], None) as explorer:
+        explorer.begin_with(explorer.learner.state.agents, experience=kept_chunks(source, task))
+        replay, ledger = jax.device_get(explorer.learner.state.replay), explorer.learner.ledger
+        for agent, (records, kept) in enumerate(zip(experience(), (episodes, 3), strict=True)):
+            newest = -sum(LENGTHS[agent][-kept:]) - kept  # records
+            records = {name: array[newest:][~records["final"][newest:]] for name, array in records.items()}
+            count = int(ledger.sample_count[agent])
+            order = (ledger.sample_tail[agent] + np.arange(count)) % task.replay_size
+            slots = replay.sampleable[agent, order]
+            np.testing.assert_array_equal(replay.observation[agent, slots, 0], records["number"])
+            np.testing.assert_allclose(replay.extrinsic_reward[agent, slots], records["reward"], rtol=1e-6)
+            np.testing.assert_array_equal(replay.terminated[agent, slots], records["terminated"])
+            # What is learned from in the first update.
+            batch = jax.device_get(sample(explorer.learner.state.replay, agent, ledger.sample_tail[agent], count))
+            drawn = batch.observation[:, 0]
+            assert set(drawn.tolist()) <= set(records["number"].tolist())
+            np.testing.assert_allclose(batch.extrinsic_reward, -drawn / 7, rtol=1e-6)
+            np.testing.assert_allclose(batch.action[:, 0], drawn / 2_000, rtol=1e-6)
+            np.testing.assert_array_equal(batch.next_observation[:, 1], -drawn - 1)
+        assert explorer.step == explorer.learner.updates == 0
+        for name, array in explorer.tracker.to_arrays().items():
+            assert not np.any(array), name
 
 
 def test_a_held_actor_leaves_the_critics_learning() -> None:
@@ -255,6 +348,7 @@ def test_two_runs_a_figure_and_a_summary(compared: Path, capsys: pytest.CaptureF
         metrics = RunFolder.open(compared / run).read_metrics()
         assert set(METRIC_COLUMNS) <= metrics.keys()
         assert metrics["step"].max() == 300
+        assert metrics["episodes"][:2].tolist() == [3, 3]  # of 20 steps in the first 60: the explorer's do not count
     assert summary["mean"]["zero_shot_return"] == pytest.approx(np.mean(summary["zero_shot_return"]))
     for name in ("versions", "commit", "hardware", "transferred_from"):
         assert name in summary
@@ -328,22 +422,16 @@ def test_killed_at_a_random_moment(source: RunFolder, compared: Path, tmp_path: 
     code = "import sys; from element_rl.finetune.command import main; sys.exit(main(sys.argv[1:]))"
     arguments = [
         *(str(source.path), "--steps", "300", "--episodes", "2", "--log-every", "50", "--checkpoint-every", "100"),
-        *("--critic-warmup", str(WARMUP), "--no-compare", "--out", str(tmp_path / "killed")),
+        *("--critic-warmup", str(WARMUP), "--replay", "kept", "--no-compare", "--out", str(tmp_path / "killed")),
     ]
-    log = tmp_path / "log.txt"
-
-    def launch() -> subprocess.Popen:
-        with open(log, "a") as output:
-            return subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=output, stderr=output)
-
-    process = launch()
+    with open(tmp_path / "log.txt", "w") as log:
+        process = subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=log, stderr=log)
     while process.poll() is None and not (tmp_path / "killed" / "checkpoints" / "step_000000000").exists():
         time.sleep(0.01)
-    time.sleep(np.random.default_rng(os.getpid()).uniform(0.0, 2.0))
+    time.sleep(np.random.default_rng(os.getpid()).uniform(0.0, 1.0))
     process.send_signal(signal.SIGKILL)
     process.wait()
-    process = launch()
-    assert process.wait(120) == 0, log.read_text()
+    assert main(arguments) == 0
     assert_same(outcome(RunFolder.open(compared / "transferred")), outcome(RunFolder.open(tmp_path / "killed")))
 
 

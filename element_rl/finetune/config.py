@@ -26,6 +26,7 @@ class FinetuneConfig:
     deterministic: bool = False  # act in these episodes with the mean of the policy instead of sampling from it
     critics: Literal["fresh", "kept"] = "fresh"  # kept: the run's, which have learned the value of its own reward
     temperature: Literal["fresh", "kept"] = "fresh"  # of SAC; fresh: sac.initial_temperature
+    replay: Literal["fresh", "kept"] = "fresh"  # kept: begins with the run's experience, under the task's reward
     critic_warmup: int = 1_000  # first updates in which only the critics learn; 0 for none (docs/finetuning.md)
     compare: bool = True  # also train from scratch, with the same steps, seeds and settings
     seeds: int | None = None  # how many of the run's agents, from the first (all)

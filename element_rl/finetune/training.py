@@ -23,6 +23,7 @@ from element_rl.explore import Watcher as RunWatcher
 from element_rl.files import read_json_object, to_json, write_json
 from element_rl.finetune.comparison import write_comparison
 from element_rl.finetune.config import FinetuneConfig, task_settings
+from element_rl.finetune.experience import kept_chunks, refuse_other_experience
 from element_rl.finetune.start import chosen_start, transplanted
 from element_rl.launch import create_run, reopen_run
 from element_rl.provenance import config_difference
@@ -48,6 +49,8 @@ def finetune(
     task, spec = task_settings(config, source)
     stored = stored_transfer(folder)
     _refuse_other(config, folder, stored, resume)
+    if config.replay == "kept" and stored is None:
+        refuse_other_experience(source, task)
     transfer = stored or to_json(
         chosen_start(config, source, task, spec, lambda progress: watch("choosing", progress), stop)
     )
@@ -55,10 +58,10 @@ def finetune(
     write_json(home / TRANSFER, transfer | {"config": dataclasses.asdict(config)})
 
     def begin(explorer: Explorer) -> None:
-        agents = explorer.learner.state.agents
-        explorer.begin_with(
-            transplanted(agents, source, transfer, config.critics, config.temperature), config.critic_warmup
-        )
+        fresh = explorer.learner.state.agents
+        agents = transplanted(fresh, source, transfer, config.critics, config.temperature)
+        experience = kept_chunks(source, task) if config.replay == "kept" else ()
+        explorer.begin_with(agents, config.critic_warmup, experience)
 
     def trained(stage: Stage, settings: ExploreConfig, path: Path, **start: Any) -> dict[str, Any]:
         return _trained(settings, path, lambda progress: watch(stage, progress), stop, wait_seconds, **start)
