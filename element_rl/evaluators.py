@@ -84,7 +84,11 @@ class Evaluator:
 
     def done(self) -> bool:
         """Whether `wait` would return at once."""
-        return not self._waiting and all(future.done() for future in self._futures)
+        return not self._waiting and not self.working()
+
+    def working(self) -> bool:
+        """Whether processes are at work on episodes; without processes it is `wait` that is."""
+        return not all(future.done() for future in self._futures)
 
     def wait(self) -> tuple[Float64[np.ndarray, "P E"], Int64[np.ndarray, "P E"]]:
         """Returns and lengths of the episodes begun last."""

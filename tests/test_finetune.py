@@ -135,7 +135,7 @@ def settings(source: RunFolder, **changes: Any) -> FinetuneConfig:
 
 def start(source: RunFolder, **changes: Any) -> dict[str, Any]:
     config = settings(source, **changes)
-    return chosen_start(config, source, *task_settings(config, source))
+    return chosen_start(config, source, task_settings(config, source)[0])
 
 
 @pytest.fixture(scope="module")
@@ -405,9 +405,9 @@ def test_stopped_anywhere_and_continued(source: RunFolder, compared: Path, tmp_p
     with pytest.raises(Interrupted):
         finetune(config, folder, stop=after(3))
     assert not folder.exists()
-    episodes = 2 * 2 * (4 + 1)  # of two agents, with four policies to choose from and with the best
+    policies = 4 + 1  # to choose from, and the best
     with pytest.raises(Interrupted):
-        finetune(config, folder, stop=after(episodes + 4), resume=True)
+        finetune(config, folder, stop=after(policies + 4), resume=True)
     run = RunFolder.open(folder)
     assert not run.summary_path.exists()
     assert run.latest_checkpoint() == 80

@@ -20,8 +20,7 @@ from jaxtyping import Float
 from element_rl.agents.networks import Actor
 from element_rl.agents.sac import SACState
 from element_rl.config import ExploreConfig, agent_seeds, parsed_options
-from element_rl.envs.robots import EnvSpec, make_env
-from element_rl.evaluate import run_episode
+from element_rl.evaluators import Evaluator, default_workers
 from element_rl.explore import Interrupted, Progress
 from element_rl.finetune.config import FinetuneConfig
 from element_rl.mlp import MLP
@@ -29,6 +28,7 @@ from element_rl.runs import RunError, RunFolder
 from element_rl.trees import arrays_to_tree
 
 CHOICE, ZERO_SHOT = 0, 1  # in the seeds of episodes: what they are for
+POLL_SECONDS = 0.1
 AGENTS = "learner/agents"  # where a checkpoint's resume arrays have them
 
 
@@ -36,7 +36,6 @@ def chosen_start(
     config: FinetuneConfig,
     source: RunFolder,
     task: ExploreConfig,
-    spec: EnvSpec,
     watch: Callable[[Progress], None] = lambda progress: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
@@ -45,21 +44,20 @@ def chosen_start(
     seeds = agent_seeds(task)
     policies = [source.load_policy(step) for step in steps]
     choosing = config.checkpoint == "best"
-    watch_episode = _episode_watcher((choosing * len(steps) + 1) * len(seeds) * config.episodes, watch, stop)
-    env = make_env(task.env, **parsed_options(task))
+    episodes = len(seeds) * config.episodes
+    workers = default_workers(episodes) if task.workers is None else min(task.workers, episodes)
+    watch_episodes = _episode_watcher((choosing * len(steps) + 1) * episodes, watch, stop)
+    with Evaluator(task.env, parsed_options(task), workers) as evaluator:
 
-    def returns(policy: dict[str, np.ndarray], purpose: int) -> Float[np.ndarray, "P E"]:
-        return _returns(env, spec, policy, seeds, config, purpose, watch_episode)
+        def returns(policy: dict[str, np.ndarray], purpose: int) -> Float[np.ndarray, "P E"]:
+            return _returns(evaluator, policy, seeds, config, purpose, watch_episodes)
 
-    try:
         tried = [returns(policy, CHOICE) for policy in policies] if choosing else []
         means = np.array([np.mean(of_seeds, axis=1) for of_seeds in tried] or np.zeros((1, len(seeds))))
         best = np.argmax(means, axis=0)  # the earliest of equals
         chosen = [steps[index] for index in best]
         _refuse_what_was_not_kept(config, source, chosen)
         zero_shot = returns(_gathered(policies, best), ZERO_SHOT)
-    finally:
-        env.close()
     return {
         "transferred_from": {
             "run": str(config.run),
@@ -140,23 +138,21 @@ def _refuse_what_was_not_kept(config: FinetuneConfig, source: RunFolder, chosen:
 
 
 def _returns(
-    env: Any,
-    spec: EnvSpec,
+    evaluator: Evaluator,
     policy: dict[str, np.ndarray],
     seeds: Sequence[int],
     config: FinetuneConfig,
     purpose: int,
-    watch_episode: Callable[[], None],
+    watch_episodes: Callable[[int], None],
 ) -> Float[np.ndarray, "P E"]:
     """Task returns of episodes of each agent."""
-    returns = np.zeros((len(seeds), config.episodes))
-    for agent, seed in enumerate(seeds):
-        parameters = {name: array[agent] for name, array in policy.items()}
-        for episode in range(config.episodes):
-            returns[agent, episode] = run_episode(
-                env, spec, parameters, [seed, purpose, episode], config.deterministic
-            )[2]
-            watch_episode()
+    episodes = [[(seed, purpose, episode) for episode in range(config.episodes)] for seed in seeds]
+    evaluator.start({name: array[: len(seeds)] for name, array in policy.items()}, episodes, config.deterministic)
+    while evaluator.working():
+        watch_episodes(0)
+        time.sleep(POLL_SECONDS)
+    returns = evaluator.wait()[0]
+    watch_episodes(returns.size)
     return returns
 
 
@@ -165,16 +161,16 @@ def _gathered(policies: Sequence[dict[str, np.ndarray]], which: Any) -> dict[str
     return {name: np.stack([policies[index][name][agent] for agent, index in enumerate(which)]) for name in policies[0]}
 
 
-def _episode_watcher(total: int, watch: Callable[[Progress], None], stop: Callable[[], bool]) -> Callable[[], None]:
+def _episode_watcher(total: int, watch: Callable[[Progress], None], stop: Callable[[], bool]) -> Callable[[int], None]:
     done, began = [0], time.perf_counter()
 
-    def watch_episode() -> None:
-        done[0] += 1
+    def watch_episodes(more: int) -> None:
+        done[0] += more
         watch(Progress(done[0], total, done[0] / max(time.perf_counter() - began, 1e-9), {}))
         if stop():
             raise Interrupted(0)
 
-    return watch_episode
+    return watch_episodes
 
 
 def _is_in(name: str, place: str) -> bool:

@@ -46,14 +46,12 @@ def finetune(
     `resume`: go on with what is in the folder, if anything is. Raises `Interrupted` at a checkpoint when told to stop.
     """
     source = RunFolder.open(config.run)
-    task, spec = task_settings(config, source)
+    task, _ = task_settings(config, source)
     stored = stored_transfer(folder)
     _refuse_other(config, folder, stored, resume)
     if config.replay == "kept" and stored is None:
         refuse_other_experience(source, task)
-    transfer = stored or to_json(
-        chosen_start(config, source, task, spec, lambda progress: watch("choosing", progress), stop)
-    )
+    transfer = stored or to_json(chosen_start(config, source, task, lambda progress: watch("choosing", progress), stop))
     home = folder / "transferred" if config.compare else folder
     write_json(home / TRANSFER, transfer | {"config": dataclasses.asdict(config)})
 
