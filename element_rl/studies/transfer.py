@@ -41,7 +41,8 @@ def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
         sentences=sentences(mean_return, "gets more over the whole of learning than", "gets less than"),
         notes=(
             f"Returns of training episodes, actions drawn from the policy. {ONLINE}: from scratch, its first steps at random; "
-            "the others act with the transferred policy from the first step. Critics and temperature start afresh for all.",
+            "the others act with the transferred policy from the first step. Critics, temperature and replay start afresh for "
+            "all; the actor waits for 1,000 updates of the critics.",
         ),
         tables=(
             score_table("mean_return", "Task return, mean over the whole of learning", "return", mean_return),
