@@ -286,7 +286,7 @@ def _update(
     sampleable: Int[Array, "P 2"],  # tail and count of each agent's ring of sampleable slots
     seeds: UInt[Array, " P"],
     first_update: UInt[Array, ""],
-    critic_warmup: UInt[Array, ""] | None,
+    critic_warmup: UInt[Array, ""] | None = None,
 ) -> tuple[Any, Any, dict[str, Array], dict[str, Array]]:
     """The learning part of Algorithm 3, `num_updates` times, for all agents."""
 

@@ -1,13 +1,17 @@
 """Vector environments are recorded as the single environments within them would be, however episodes begin anew."""
 
+import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import gymnasium
 import minari
 import numpy as np
 import pytest
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from element_rl.datasets.minari_files import DatasetError, read_dataset
 from element_rl.datasets.recorder import VectorRecorder
@@ -56,9 +60,7 @@ def alone(seed: int, actions: Any) -> list[dict[str, Any]]:
     return episodes
 
 
-def recorded(
-    mode: AutoresetMode, root: Path, kind: type[SyncVectorEnv] | type[AsyncVectorEnv] = SyncVectorEnv
-) -> list[list[int]]:
+def recorded(mode: AutoresetMode, root: Path, kind: Callable[..., VectorEnv] = SyncVectorEnv) -> list[list[int]]:
     """Records three environments; the actions each of them took."""
     envs = kind([Blinking] * 3, autoreset_mode=mode)
     taken: list[list[int]] = [[], [], []]
@@ -87,7 +89,12 @@ def test_no_step_leads_from_one_episode_to_the_next(mode: AutoresetMode, tmp_pat
 
 
 def test_environments_in_processes_of_their_own(tmp_path: Path) -> None:
-    taken = recorded(AutoresetMode.SAME_STEP, tmp_path, AsyncVectorEnv)
+    module = sys.modules[Blinking.__module__]
+    cloudpickle.register_pickle_by_value(module)  # other processes cannot import it
+    try:  # not by fork, which JAX warns of
+        taken = recorded(AutoresetMode.SAME_STEP, tmp_path, partial(AsyncVectorEnv, context="spawn"))
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
     compare_with_single_environments(taken, tmp_path)
 
 
