@@ -1,6 +1,7 @@
 """Every test runs with shapes and types checked, implicit rank promotion forbidden and warnings as errors.
 
-Most of a test's time is compiling, and many tests need the same programs: what one process has compiled, the others load.
+Most of a test's time is compiling. Many tests need the same programs: what one process has compiled, the others load. And LLVM is
+told not to polish machine code that runs for a moment; what XLA makes of a program before that is what users get.
 """
 
 import atexit
@@ -15,6 +16,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in `element_rl.cli`; tw
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # the processes that test, and those they start, find it set
     os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="element-compiled-")
     atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
+if "xla_backend_optimization_level" not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
 

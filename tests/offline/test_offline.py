@@ -251,7 +251,7 @@ def test_killed_and_told_to_stop_at_random_moments(root: Path, tmp_path: Path) -
         process = launch(arguments, log)
         for _ in range(3000):
             if process.poll() is not None or (
-                out.exists() and (RunFolder.open(out).latest_checkpoint() or 0) > (before or 0)
+                (out / "config.json").exists() and (RunFolder.open(out).latest_checkpoint() or 0) > (before or 0)
             ):
                 break
             time.sleep(0.02)
