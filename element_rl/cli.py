@@ -71,6 +71,7 @@ def _explore(arguments: list[str]) -> int:
     from element_rl.launch import create_run, reopen_run
     from element_rl.progress import summary_table, watching
     from element_rl.runs import RunFolder
+    from element_rl.settings import resumed_folder
 
     @dataclass(frozen=True)
     class Explore:
@@ -81,7 +82,7 @@ def _explore(arguments: list[str]) -> int:
         resume: Path | None = None  # continue the run in this folder; settings are taken from it
         figures: bool = True  # act with the checkpoint policies and draw figures at the end
 
-    folder = _resumed_folder(arguments)
+    folder = resumed_folder(arguments)
     default: Explore | None = None
     if folder is not None:
         stored = RunFolder.open(folder).config
@@ -175,16 +176,6 @@ def _report(arguments: list[str]) -> int:
     args = tyro.cli(Report, args=arguments, prog="element report")
     print(f"Report: {report(args.study, args.out)}")
     return 0
-
-
-def _resumed_folder(arguments: list[str]) -> Path | None:
-    """The folder after --resume: its settings are the defaults of everything else on the command line."""
-    for index, argument in enumerate(arguments):
-        if argument == "--resume" and index + 1 < len(arguments):
-            return Path(arguments[index + 1])
-        if argument.startswith("--resume="):
-            return Path(argument.removeprefix("--resume="))
-    return None
 
 
 def _overview() -> str:

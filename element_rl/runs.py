@@ -204,6 +204,12 @@ class RunFolder:
         names = [re.fullmatch(r"step_(\d{9,})", manifest.parent.name) for manifest in manifests]
         return sorted(int(name[1]) for name in names if name)
 
+    def planned_checkpoints(self) -> list[int]:
+        """Steps of the checkpoints that the settings ask for, and of the last; not of those that a stop has left."""
+        settings, steps = self.config["settings"], self.checkpoint_steps()
+        planned = [step for step in steps if step % settings["checkpoint_every"] < settings.get("chunk_steps", 1)]
+        return sorted({*planned, *steps[-1:]})
+
     def latest_checkpoint(self) -> int | None:
         """The step of the newest complete checkpoint."""
         return max(self.checkpoint_steps(), default=None)

@@ -1,7 +1,8 @@
-"""Settings out of JSON: the frozen dataclass that `dataclasses.asdict` and `files.to_json` took apart, put together again."""
+"""Settings of an earlier run: the frozen dataclass that `dataclasses.asdict` and `files.to_json` took apart, put together again,
+and where a command line says that they are."""
 
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -16,6 +17,16 @@ def settings_from_json(kind: type[Settings], values: Mapping[str, Any]) -> Setti
     if unknown := sorted(set(values) - set(hints)):
         raise ValueError(f"{kind.__name__} has no setting {unknown[0]!r}: it was written by another version.")
     return kind(**{name: _value(hints[name], value) for name, value in values.items()})
+
+
+def resumed_folder(arguments: Sequence[str]) -> Path | None:
+    """The folder after --resume: its settings are the defaults of everything else on the command line."""
+    for index, argument in enumerate(arguments):
+        if argument == "--resume" and index + 1 < len(arguments):
+            return Path(arguments[index + 1])
+        if argument.startswith("--resume="):
+            return Path(argument.removeprefix("--resume="))
+    return None
 
 
 def _value(hint: Any, value: Any) -> Any:

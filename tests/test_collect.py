@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from element_rl.collect import CollectConfig, collect
 from element_rl.collect import parts as collect_parts
 from element_rl.collect.command import main
 from element_rl.collect.parts import divide, mean_action
-from element_rl.collect.source import source_of
+from element_rl.collect.source import shares_of, source_of
 from element_rl.config import ExploreConfig
 from element_rl.datasets.minari_files import Dataset, known_datasets, read_dataset
 from element_rl.envs.actors import episode_seed
@@ -40,7 +41,8 @@ CODE = "import sys; from element_rl.collect.command import main; sys.exit(main(s
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A run of two agents with three checkpoints of invented policies."""
     options = ("max_episode_steps=60",)
-    config = ExploreConfig("Hopper-v5", seed=SEEDS[0], seeds=2, env_options=options, steps=1000)
+    every = {"checkpoint_every": 50, "chunk_steps": 10}
+    config = ExploreConfig("Hopper-v5", seed=SEEDS[0], seeds=2, env_options=options, steps=1000, **every)
     run = create_run(config, tmp_path_factory.mktemp("runs") / "hopper")
     for checkpoint in CHECKPOINTS:
         run.save_checkpoint(checkpoint, invented_policy(checkpoint, 11, 3), None, {"nothing": np.zeros(1)}, {})
@@ -59,6 +61,12 @@ def invented_policy(seed: int, observation_dim: int, action_dim: int) -> dict[st
 def collected(run: RunFolder, out: Path, **changes: Any) -> Dataset:
     settings: dict[str, Any] = {"steps": 250, "dataset": "hopper/test-v0", "workers": 0, "out": out} | changes
     return read_dataset(collect(CollectConfig(run.path, **settings)))
+
+
+def command_line(run: RunFolder, root: Path, workers: int) -> list[str]:
+    """The arguments that make the dataset `undisturbed`."""
+    settings = {"--steps": "250", "--dataset": "hopper/test-v0", "--out": str(root), "--workers": str(workers)}
+    return [str(run.path), *(text for pair in settings.items() for text in pair)]
 
 
 @pytest.fixture(scope="module")
@@ -182,17 +190,7 @@ def test_stopped_and_continued(
 
 
 def test_killed_at_any_moment(run: RunFolder, undisturbed: Dataset, tmp_path: Path) -> None:
-    arguments = [
-        str(run.path),
-        "--steps",
-        "250",
-        "--dataset",
-        "hopper/test-v0",
-        "--out",
-        str(tmp_path),
-        "--workers",
-        "1",
-    ]
+    arguments = command_line(run, tmp_path, workers=1)
     generator = np.random.default_rng()
     begun = time.monotonic()
     process = start(arguments)
@@ -285,17 +283,7 @@ def test_falling(run: RunFolder) -> None:
 
 @pytest.mark.parametrize("export", ["npz", "safetensors"])
 def test_plain_export(run: RunFolder, undisturbed: Dataset, tmp_path: Path, export: str, capsys: Any) -> None:
-    arguments = [
-        str(run.path),
-        "--steps",
-        "250",
-        "--dataset",
-        "hopper/test-v0",
-        "--out",
-        str(tmp_path),
-        "--workers",
-        "0",
-    ]
+    arguments = command_line(run, tmp_path, workers=0)
     assert main([*arguments, "--export", export]) == 0
     path = tmp_path / "hopper" / f"test-v0.{export}"
     assert f"Export: {path}" in capsys.readouterr().out
@@ -360,3 +348,16 @@ def test_division() -> None:
         assert division.chunk_steps <= collect_parts.LONGEST_CHUNK
         assert division.part_chunks * division.chunk_steps <= collect_parts.PART_STEPS
     assert divide(10_000, 100, 400).part_chunks == 1
+
+
+def test_a_checkpoint_that_a_stop_has_left_is_not_acted_with(run: RunFolder, tmp_path: Path) -> None:
+    """So that a run which was stopped and continued gives the dataset of the undisturbed one."""
+    copy = shutil.copytree(run.path, tmp_path / "copy")
+    planned = run.checkpoint_steps()
+    shutil.copytree(
+        copy / "checkpoints" / f"step_{planned[0]:09d}", copy / "checkpoints" / f"step_{planned[0] + 37:09d}"
+    )
+    source = source_of(RunFolder.open(copy), (), of_the_task=True)
+    assert len(source.run.checkpoint_steps()) == len(planned) + 1
+    assert [share.checkpoint for share in shares_of(source, 100, ())] == planned
+    assert [share.checkpoint for share in shares_of(source, 100, (planned[0] + 37,))] == [planned[0] + 37]

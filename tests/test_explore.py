@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from run_outcomes import assert_same, outcome
 
 from element_rl.agents.sac import SACConfig
 from element_rl.config import ExploreConfig, resolved
@@ -18,7 +19,6 @@ from element_rl.explore import Explorer, Interrupted, explore, metric_columns
 from element_rl.launch import create_run
 from element_rl.runs import RunFolder
 
-TIMING = ("env_steps_per_second", "wall_seconds")
 SMALL = ExploreConfig(
     "Hopper-v5",
     steps=1_600,
@@ -34,19 +34,6 @@ SMALL = ExploreConfig(
     env_options=("max_episode_steps=100", "terminate_when_unhealthy=true"),  # episodes of unequal length
     sac=SACConfig(hidden_sizes=(16, 16), batch_size=16, learn_start=200),
 )
-
-
-def outcome(run: RunFolder) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Metrics without their timing, and the last policy."""
-    metrics = {name: values for name, values in run.read_metrics().items() if name not in TIMING}
-    return metrics, run.load_policy()
-
-
-def assert_same(a: tuple[dict, dict], b: tuple[dict, dict]) -> None:
-    for ours, theirs in zip(a, b, strict=True):
-        assert ours.keys() == theirs.keys()
-        for name in ours:
-            np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from run_outcomes import assert_same, outcome
 
 from element_rl import replay as ring
 from element_rl.agents import sac
@@ -60,7 +61,6 @@ ACTIONS = {100: (0.9, 0.3), 200: (0.1, 0.8), 300: (0.5, 0.05), 340: (0.0, 0.0), 
 LENGTHS = ((20, 7, 20, 20, 13, 20), (20, 20, 5))  # of the episodes in each agent's replay; those below 20 terminated
 CAPACITY = 85  # of the run's replay: that of agent 0 has come round and lost its first two episodes
 WARMUP = 70  # updates; not a multiple of a chunk
-TIMING = ("env_steps_per_second", "wall_seconds")
 
 
 def acting(action: float, hidden: int = 8) -> dict[str, np.ndarray]:
@@ -145,21 +145,9 @@ def compared(source: RunFolder, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return folder
 
 
-def outcome(run: RunFolder) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    metrics = {name: values for name, values in run.read_metrics().items() if name not in TIMING}
-    return metrics, run.load_policy()
-
-
 def assert_equal_leaves(a: Any, b: Any) -> None:
     for ours, theirs in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
         np.testing.assert_array_equal(ours, theirs)
-
-
-def assert_same(a: tuple[dict, dict], b: tuple[dict, dict]) -> None:
-    for ours, theirs in zip(a, b, strict=True):
-        assert ours.keys() == theirs.keys()
-        for name in ours:
-            np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
 
 
 # Which checkpoint

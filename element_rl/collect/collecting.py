@@ -56,7 +56,7 @@ class CollectConfig:
     run: tyro.conf.Positional[Path]  # a folder that `element explore` wrote
     dataset: str  # Minari id of the dataset to make, e.g. hopper/element-v0
     steps: int | None = None  # per seed, shared evenly by the checkpoints; with --from-replay: the newest so many (all)
-    checkpoints: tuple[int, ...] = ()  # steps of the checkpoints to act with (all)
+    checkpoints: tuple[int, ...] = ()  # steps of the checkpoints to act with (all that the run planned, and its last)
     from_replay: bool = False  # take the replay of the run's newest checkpoint instead of acting
     deterministic: bool = False  # act with the means of the policies instead of sampling from them
     seed: int = 0  # of the noise and of the episodes

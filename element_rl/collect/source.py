@@ -65,10 +65,9 @@ def source_of(run: RunFolder, env_options: tuple[str, ...], of_the_task: bool) -
 
 def shares_of(source: Source, steps: int, checkpoints: tuple[int, ...]) -> list[Share]:
     """The steps divided evenly over the checkpoints, the remainder over the last ones."""
-    there = source.run.checkpoint_steps()
-    if not there:
+    if not source.run.checkpoint_steps():
         raise RunError(f"The run {source.run.path} has no checkpoint yet: let it train until its first one.")
-    chosen = sorted(set(checkpoints)) or there
+    chosen = sorted(set(checkpoints)) or source.run.planned_checkpoints()
     if steps < len(chosen):
         raise ValueError(f"--steps must be at least 1 for each of the {len(chosen)} checkpoints, got {steps}.")
     least, remainder = divmod(steps, len(chosen))

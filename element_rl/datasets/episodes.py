@@ -36,9 +36,7 @@ class Episodes:
     @property
     def transitions(self) -> Int64[np.ndarray, " N"]:
         """The rows that are steps, which are all but the last of each episode."""
-        is_step = np.ones(len(self.observation), bool)
-        is_step[np.cumsum(self.lengths + 1) - 1] = False
-        return np.flatnonzero(is_step)
+        return step_rows(self.lengths)
 
     @property
     def returns(self) -> Float32[np.ndarray, " E"]:
@@ -73,3 +71,10 @@ class Episodes:
         """The arrays with one entry per row."""
         names = ("observation", "action", "reward", "terminated", "truncated", "position")
         return {name: array for name in names if (array := getattr(self, name)) is not None}
+
+
+def step_rows(lengths: Int64[np.ndarray, " E"]) -> Int64[np.ndarray, " N"]:
+    """The rows of episodes of these lengths that are steps, which are all but the last of each."""
+    is_step = np.ones(int(np.sum(lengths + 1)), bool)
+    is_step[np.cumsum(lengths + 1) - 1] = False
+    return np.flatnonzero(is_step)

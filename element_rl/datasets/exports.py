@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from element_rl.datasets.episodes import step_rows
 from element_rl.datasets.minari_files import Recording, read_recording
 from element_rl.files import to_json, write_arrays, write_atomically
 
@@ -45,9 +46,7 @@ def export(dataset: str | Path, path: Path, root: Path | None = None) -> Path:
 def flat_arrays(recording: Recording) -> dict[str, np.ndarray]:
     """One row per step, under the names of D4RL."""
     lengths = recording.lengths
-    is_step = np.ones(len(recording.observation), bool)
-    is_step[np.cumsum(lengths + 1) - 1] = False
-    step = np.flatnonzero(is_step)
+    step = step_rows(lengths)
     arrays = {
         "observations": recording.observation[step],
         "actions": recording.action[step],

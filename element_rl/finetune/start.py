@@ -121,8 +121,7 @@ def _candidate_steps(config: FinetuneConfig, source: RunFolder) -> list[int]:
     steps = source.checkpoint_steps()
     if config.checkpoint != "best":
         return [steps[-1] if config.checkpoint == "last" else int(config.checkpoint)]
-    every, chunk = (source.config["settings"][name] for name in ("checkpoint_every", "chunk_steps"))
-    planned = sorted({*(step for step in steps if step % every < chunk), *steps[-1:]})
+    planned = source.planned_checkpoints()
     places = np.linspace(len(planned) - 1, 0, min(config.candidates, len(planned))).round().astype(int)
     return [planned[place] for place in sorted(places)]
 

@@ -18,7 +18,7 @@ from element_rl.explore import Interrupted, Progress, Watcher
 from element_rl.offline import create_offline_run, reopen_offline_run, train_offline
 from element_rl.offline.config import OfflineConfig
 from element_rl.runs import RunFolder
-from element_rl.settings import settings_from_json
+from element_rl.settings import resumed_folder, settings_from_json
 from element_rl.stopping import INTERRUPTED, stop_signals
 
 LINES = 20  # of progress, where there is no terminal for a bar
@@ -36,7 +36,7 @@ class Offline:
 
 def main(arguments: list[str]) -> int:
     """Run the command and return its exit code."""
-    folder = _resumed_folder(arguments)
+    folder = resumed_folder(arguments)
     if folder is None:
         args = tyro.cli(Offline, args=arguments, prog="element offline")
     else:
@@ -131,13 +131,3 @@ def _spread(values: list[float | None]) -> str:
         return "–"
     spread = f"  ({min(known):,.2f} to {max(known):,.2f})" if len(known) > 1 else ""
     return f"{np.mean(known):,.2f}{spread}"
-
-
-def _resumed_folder(arguments: list[str]) -> Path | None:
-    """The folder after --resume: its settings are the defaults of everything else on the command line."""
-    for index, argument in enumerate(arguments):
-        if argument == "--resume" and index + 1 < len(arguments):
-            return Path(arguments[index + 1])
-        if argument.startswith("--resume="):
-            return Path(argument.removeprefix("--resume="))
-    return None

@@ -124,7 +124,7 @@ def _series(entry: FinishedCell, column: str) -> Series:
 
 def _map(entry: FinishedCell, most_frames: int) -> Map:
     config, run = entry.run.config, entry.run
-    steps = entry.checkpoint_steps()
+    steps = entry.run.planned_checkpoints()
     shown = [steps[i] for i in np.unique(np.linspace(0, len(steps) - 1, min(most_frames, len(steps))).astype(int))]
     frames = tuple(Frame.of(f"{steps_text(step)} steps", run.load_visits(step).sum(axis=0)) for step in shown)
     axes = config["coverage_axes"]

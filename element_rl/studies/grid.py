@@ -81,12 +81,6 @@ class FinishedCell:
     run: RunFolder
     summary: Mapping[str, Any]
 
-    def checkpoint_steps(self) -> list[int]:
-        """Steps of the planned checkpoints and of the last; not of those that were written because the run was stopped."""
-        settings, steps = self.run.config["settings"], self.run.checkpoint_steps()
-        planned = [step for step in steps if step % settings["checkpoint_every"] < settings["chunk_steps"]]
-        return sorted({*planned, *steps[-1:]})
-
     def curves(self, column: str) -> tuple[np.ndarray, np.ndarray]:
         """Steps [T] and one line per seed [R, T] of a column of the metrics."""
         metrics = self.run.read_metrics()

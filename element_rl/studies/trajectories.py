@@ -79,7 +79,11 @@ def acted(entry: FinishedCell, step: int, agent: int, samples: int) -> list[Floa
 def _with_policies(entry: FinishedCell) -> list[int]:
     """Checkpoints whose policy is at hand: those of a run that was made elsewhere may have been left there."""
     folder = entry.run.checkpoints_path
-    return [step for step in entry.checkpoint_steps() if (folder / f"step_{step:09d}" / "policy.safetensors").exists()]
+    return [
+        step
+        for step in entry.run.planned_checkpoints()
+        if (folder / f"step_{step:09d}" / "policy.safetensors").exists()
+    ]
 
 
 def _paths(entry: FinishedCell, agent: int, episodes: dict[int, list[np.ndarray]]) -> Paths:

@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 import pytest
 from pendulum_data import at_random, episodes, medium, write
+from run_outcomes import assert_same, outcome
 
 from element_rl.agents.behaviour_cloning import CloningConfig
 from element_rl.agents.cql import CQLConfig
@@ -28,7 +29,6 @@ from element_rl.plots.offline import offline_curve
 from element_rl.runs import RunFolder
 from element_rl.settings import settings_from_json
 
-TIMING = ("updates_per_second", "wall_seconds")
 RANDOM, BEHAVIOUR = -1215.0, -690.0  # mean returns of both controllers
 
 
@@ -60,18 +60,6 @@ def small(root: Path) -> OfflineConfig:
         workers=0,
         bc=CloningConfig(hidden_sizes=(8,), batch_size=16),
     )
-
-
-def outcome(run: RunFolder) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    metrics = {name: values for name, values in run.read_metrics().items() if name not in TIMING}
-    return metrics, run.load_policy()
-
-
-def assert_same(a: tuple[dict, dict], b: tuple[dict, dict]) -> None:
-    for ours, theirs in zip(a, b, strict=True):
-        assert ours.keys() == theirs.keys()
-        for name in ours:
-            np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
 
 
 @pytest.fixture(scope="module")

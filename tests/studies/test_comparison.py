@@ -72,7 +72,7 @@ def test_curves_are_averages_of_the_seeds(tmp_path: Path) -> None:
 
 def test_maps_show_the_planned_checkpoints(tmp_path: Path) -> None:
     done = finished_run(tmp_path, "PointMaze-v0", "element")
-    assert done.checkpoint_steps() == [100, 200]
+    assert done.run.planned_checkpoints() == [100, 200]
     (map_,) = maps_of([done])
     assert [frame.label for frame in map_.frames] == ["100 steps", "200 steps"]
     assert map_.frames[0] == Frame("100 steps", (50 * 100 + 10,), (2.0,))
