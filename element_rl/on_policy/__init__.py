@@ -1,0 +1,1 @@
+"""Training from rollouts: A3C with any of the rewards."""

@@ -1,0 +1,270 @@
+"""Every reward of this library on rollouts: what an on-policy loop asks between a rollout's arrival and its advantages.
+
+    state = bonus.init(key)
+    values, terms = bonus.rewards(state, episode, new)        of the last `new` transitions of the episode so far; pure
+    state, metrics = bonus.learn(state, episode, new, key)    methods that learn, learn from the same transitions
+    state, metrics = bonus.observe(state, episode, step)      the episode has ended
+
+`rewards` comes before `learn`, as RND and ICM have it: a rollout is judged by what was known before it. Several episodes of an
+agent may run at once and share one state. The states of the frozen encoder are what rewards call observations; an action is
+a one-hot vector. Rows are padded to a few lengths, so that few programs are compiled.
+
+What differs from the off-policy form, for all methods:
+1. A transition is rewarded once, when its rollout arrives. Off-policy its reward is computed anew whenever it is sampled.
+2. Rewards that look at the whole episode (NGU, E3B) see it up to the end of the rollout. What they note of a transition
+   depends on what came before it only, so this is the note of the whole episode.
+3. What learns takes one pass over the rollout's transitions in shuffled minibatches (`minibatch_size`, `passes`).
+4. RE3, RISE and APT look for neighbours among the last transitions of the agent, this rollout's included: their pool, which
+   off-policy holds draws from the replay.
+5. Inverse models tell a one-hot action with a squared error over tanh outputs. Their papers have a softmax.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from element_rl.replay import Episode, Transitions
+from element_rl.rewards import NAMES, Reward, RewardSpec, make_reward
+from element_rl.rewards.apt import AptReward
+from element_rl.rewards.element import ElementConfig
+from element_rl.rewards.element_on_policy import OnPolicyElement, OnPolicyElementConfig, padded_length
+from element_rl.rewards.re3 import Re3Reward
+from element_rl.rewards.recent_scale import RecentlyScaled
+from element_rl.rewards.rise import RiseReward
+from element_rl.rewards.sample_pool import transition_identity, with_batch
+
+PAPERS_INTERVAL = 500_000  # U; a tenth of the run where that is shorter, as in `element explore`
+
+
+@dataclass(frozen=True)
+class LearningConfig:
+    """How a reward learns from a rollout; not used by ELEMENT, which learns nothing."""
+
+    minibatch_size: int = 100  # transitions per step; short rollouts repeat theirs to fill one
+    passes: int = 1  # over the transitions of a rollout
+    recent_scale: bool = False  # divide the reward by its recent standard deviation (`rewards/recent_scale.py`)
+
+    def __post_init__(self) -> None:
+        for name in ("minibatch_size", "passes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}.")
+
+
+@dataclass(frozen=True)
+class EpisodeSoFar:
+    """An episode since its reset, on the host."""
+
+    states: Float[np.ndarray, "M D"]  # encoded frames, N + 1 of them: the one after the last action included
+    actions: Int[np.ndarray, " N"]
+    rewards: Float[np.ndarray, " N"]  # extrinsic
+    terminated: bool  # by its last transition
+
+
+@runtime_checkable
+class Bonus(Protocol):
+    """A reward on rollouts, for one agent at a time; a state is a pytree of arrays, and all there is to save."""
+
+    name: str
+    metric_names: tuple[str, ...]  # what `learn` and `observe` report
+
+    def init(self, key: PRNGKeyArray) -> Any: ...
+
+    def rewards(
+        self, state: Any, episode: EpisodeSoFar, new: int
+    ) -> tuple[Float[np.ndarray, " T"], dict[str, Float[np.ndarray, " T"]]]: ...
+
+    def learn(self, state: Any, episode: EpisodeSoFar, new: int, key: PRNGKeyArray) -> tuple[Any, dict[str, float]]: ...
+
+    def observe(self, state: Any, episode: EpisodeSoFar, step: int) -> tuple[Any, dict[str, float]]: ...
+
+
+def make_bonus(
+    name: str,
+    *,
+    state_dim: int,
+    actions: int,
+    max_episode_steps: int,
+    total_steps: int,
+    options: Mapping[str, Any] | None = None,
+) -> Bonus:
+    """A bonus by the name of its reward (`element_rl.rewards.NAMES`), or by FILE.py:FUNCTION. Options are those of the reward's
+    configuration and of `LearningConfig`; for ELEMENT those of `ElementConfig` and `OnPolicyElementConfig`."""
+    options = dict(options or {})
+    spec = RewardSpec(state_dim, actions, state_dim, max_episode_steps, total_steps)
+    if name == "element":
+        return ElementBonus(_element_config(options, total_steps), spec)
+    own = {field.name: options.pop(field.name) for field in fields(LearningConfig) if field.name in options}
+    learning = LearningConfig(**own)
+    reward = make_reward(name, **options)
+    return RewardBonus(RecentlyScaled(reward) if learning.recent_scale else reward, spec, learning, name)
+
+
+class ElementBonus:
+    """On-policy ELEMENT; see `rewards/element_on_policy.py`."""
+
+    def __init__(self, config: OnPolicyElementConfig, spec: RewardSpec) -> None:
+        self.name = "element"
+        self.config = config
+        self._checks_condition = config.element.lifelong_estimator != "knn"
+        own = ("lifelong_condition",) if self._checks_condition else ()
+        self.metric_names = (*own, "element_entropy", "element_nodes", "element_remembered")
+        self._element = OnPolicyElement(config, spec.state_dim, spec.total_steps, spec.max_episode_steps)
+
+    def init(self, key: PRNGKeyArray) -> Any:
+        del key  # nothing here is random
+        return self._element.init()
+
+    def rewards(
+        self, state: Any, episode: EpisodeSoFar, new: int
+    ) -> tuple[Float[np.ndarray, " T"], dict[str, Float[np.ndarray, " T"]]]:
+        states = _last(episode, new).states[1:]
+        return self._element.reward(state, states), self._element.reward_terms(state, states)
+
+    def learn(self, state: Any, episode: EpisodeSoFar, new: int, key: PRNGKeyArray) -> tuple[Any, dict[str, float]]:
+        """The rollout's minimum and maximum are counted."""
+        del key
+        states = _last(episode, new).states[1:]
+        metrics = {"lifelong_condition": self._element.condition(state, states)} if self._checks_condition else {}
+        return self._element.count(state, states), metrics
+
+    def observe(self, state: Any, episode: EpisodeSoFar, step: int) -> tuple[Any, dict[str, float]]:
+        """The entropy of the episode in the estimator's unit, and the nodes that answer for r_ep and for r_l."""
+        state, entropy = self._element.observe(state, episode.states[1:], step)
+        asked = state.episodic if self.config.episodic_nodes == "all" else state.lifelong
+        sizes = {"element_nodes": float(asked.size), "element_remembered": float(state.lifelong.size)}
+        return state, {"element_entropy": entropy, **sizes}
+
+
+class RewardBonus:
+    """Any other reward, through its interface (`rewards/interface.py`)."""
+
+    def __init__(self, reward: Reward, spec: RewardSpec, learning: LearningConfig, name: str) -> None:
+        self.name, self.metric_names = name, reward.metric_names
+        self._reward, self._spec, self._learning = reward, spec, learning
+        self._notes = bool(reward.note_shapes())
+        # What this library's own rewards learn does not depend on notes; that of users', and a scale, may.
+        self._learns_from_notes = self._notes and (learning.recent_scale or name not in NAMES)
+        self._judge = jax.jit(self._judged, static_argnames="rows")
+        self._note = jax.jit(lambda state, episode: reward.observe(state, episode)[1])
+        self._observe = jax.jit(lambda state, episode: reward.observe(state, episode)[0])
+        self._learn = jax.jit(partial(_learned, reward))
+
+    def init(self, key: PRNGKeyArray) -> Any:
+        return self._reward.init(key, self._spec)
+
+    def rewards(
+        self, state: Any, episode: EpisodeSoFar, new: int
+    ) -> tuple[Float[np.ndarray, " T"], dict[str, Float[np.ndarray, " T"]]]:
+        seen = episode if self._notes else _last(episode, new)
+        first = len(seen.actions) - new
+        values, terms = self._judge(state, self._padded(seen), np.int32(first), rows=padded_length(new))
+        return np.asarray(values)[:new], {name: np.asarray(term)[:new] for name, term in terms.items()}
+
+    def learn(self, state: Any, episode: EpisodeSoFar, new: int, key: PRNGKeyArray) -> tuple[Any, dict[str, float]]:
+        notes: dict[str, np.ndarray] = {}
+        if self._learns_from_notes:
+            length = len(episode.actions)
+            noted = self._note(state, self._padded(episode))
+            notes = {name: np.asarray(note)[length - new : length] for name, note in noted.items()}
+        batch = _transitions(_last(episode, new), self._spec.action_dim)._replace(notes=notes)
+        order_key, learning_key = jax.random.split(key)
+        rows = minibatches(order_key, new, self._learning)
+        state, metrics = self._learn(state, jax.tree.map(lambda leaf: leaf[rows], batch), learning_key)
+        return state, {name: float(value) for name, value in metrics.items()}
+
+    def observe(self, state: Any, episode: EpisodeSoFar, step: int) -> tuple[Any, dict[str, float]]:
+        return self._observe(state, self._padded(episode, step - len(episode.actions))), {}
+
+    def _judged(
+        self, state: Any, episode: Episode, first: Int[Array, ""], rows: int
+    ) -> tuple[Float[Array, " T"], dict[str, Float[Array, " T"]]]:
+        """Rewards from row `first` on. Rows past the end of the episode repeat its last one."""
+        notes = self._reward.observe(state, episode)[1] if self._notes else {}
+        last = jnp.sum(episode.mask, dtype=jnp.int32) - 1
+        row = jnp.minimum(first + jnp.arange(rows, dtype=jnp.int32), last)
+        batch = jax.tree.map(lambda part: part[row], Transitions(*episode[:6], notes))
+        state = _with_rollout_in_pool(self._reward, state, batch)
+        return self._reward.reward(state, batch), self._reward.reward_terms(state, batch)
+
+    def _padded(self, episode: EpisodeSoFar, step: int = 0) -> Episode:
+        length = len(episode.actions)
+        rows = padded_length(length)
+
+        def padded(part: np.ndarray) -> np.ndarray:
+            return np.pad(part, [(0, rows - length)] + [(0, 0)] * (part.ndim - 1))
+
+        transitions = jax.tree.map(padded, _transitions(episode, self._spec.action_dim))
+        return Episode(*transitions[:6], np.arange(rows) < length, (step + np.arange(rows)).astype(np.int32))
+
+
+def minibatches(key: PRNGKeyArray, number: int, config: LearningConfig) -> Int[np.ndarray, "M B"]:
+    """Rows of a rollout, in shuffled minibatches of equal size: each at least once per pass, some twice to fill the last."""
+    shuffle = np.random.default_rng(np.asarray(jax.random.key_data(key)).astype(np.uint32))
+    count = -(-number // config.minibatch_size)
+    rows = [np.resize(shuffle.permutation(number), count * config.minibatch_size) for _ in range(config.passes)]
+    return np.concatenate(rows).reshape(config.passes * count, config.minibatch_size)
+
+
+def _learned(reward: Reward, state: Any, batches: Transitions, key: PRNGKeyArray) -> tuple[Any, dict[str, Array]]:
+    """One update after the other; metrics are means."""
+
+    def step(carried: Any, now: tuple[Transitions, PRNGKeyArray]) -> tuple[Any, dict[str, Array]]:
+        return reward.update(carried, *now)
+
+    keys = jax.random.split(key, batches.action.shape[0])
+    state, metrics = jax.lax.scan(step, state, (batches, keys))
+    return state, {name: jnp.mean(values) for name, values in metrics.items()}
+
+
+def _with_rollout_in_pool(reward: Reward, state: Any, batch: Transitions) -> Any:
+    """The state a rollout is judged with: for rewards that compare with recent transitions, its own are among them.
+
+    So an agent that stands still in a new place is paid for it once. What learns has not learned from them yet.
+    """
+    if isinstance(reward, RecentlyScaled):
+        return state._replace(inner=_with_rollout_in_pool(reward.inner, state.inner, batch))
+    if isinstance(reward, Re3Reward | RiseReward):
+        return reward.update(state, batch, jax.random.key(0))[0]  # their update is just that
+    if isinstance(reward, AptReward):
+        pool = with_batch(state.pool, batch.next_observation, transition_identity(batch))
+        return state._replace(pool=pool)
+    return state
+
+
+def _last(episode: EpisodeSoFar, new: int) -> EpisodeSoFar:
+    """The last `new` transitions of an episode."""
+    length = len(episode.actions)
+    if not 1 <= new <= length:
+        raise ValueError(f"The last {new} transitions were asked of an episode that has {length}.")
+    first = length - new
+    return EpisodeSoFar(
+        episode.states[first:], episode.actions[first:], episode.rewards[first:], bool(episode.terminated)
+    )
+
+
+def _transitions(episode: EpisodeSoFar, actions: int) -> Transitions:
+    """All of an episode, on the host; the state of a transition is that of its next observation."""
+    states: Any = np.asarray(episode.states, np.float32)
+    chosen: Any = np.eye(actions, dtype=np.float32)[episode.actions]
+    rewards: Any = np.asarray(episode.rewards, np.float32)
+    terminated: Any = np.zeros(len(rewards), bool)
+    terminated[-1] = episode.terminated
+    return Transitions(states[:-1], chosen, states[1:], rewards, terminated, states[1:], {})
+
+
+def _element_config(options: dict[str, Any], total_steps: int) -> OnPolicyElementConfig:
+    own = {field.name for field in fields(OnPolicyElementConfig)} - {"element"}
+    interval = min(PAPERS_INTERVAL, max(total_steps // 10, 2))
+    windows = {"update_interval": interval, "update_steps": max(options.get("update_interval", interval) // 10, 1)}
+    settings = windows | {name: value for name, value in options.items() if name not in own}
+    try:
+        element = replace(ElementConfig(), **settings)
+    except TypeError as error:
+        raise ValueError(f"The reward element does not take these options: {', '.join(options)} ({error}).") from error
+    return OnPolicyElementConfig(element, **{name: value for name, value in options.items() if name in own})
