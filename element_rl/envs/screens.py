@@ -2,7 +2,7 @@
 
     name                 actions     steps of an episode    coverage map
     Rooms-v0             5           500                    49 × 37 tiles: `rooms`, needs nothing else
-    SuperMarioBros-1-1   12 or 16    2,000                  100 × 200 cells, half for the bonus room: `mario`, needs that extra
+    SuperMarioBros-1-1   12 or 16    1,000                  100 × 200 cells, half for the bonus room: `mario`, needs that extra
 
 Any other Gymnasium environment with images (uint8, grey or RGB) and Discrete actions works too: its frames are made grey (the
 luma of ITU-R 601) and scaled to 84 × 84, each new pixel the mean of the old ones under it. It has no coverage map, and its
@@ -151,4 +151,4 @@ def _is_image(shape: tuple[int, ...]) -> bool:
     return (len(shape) == 2 or (len(shape) == 3 and shape[-1] in (1, 3))) and min(shape[:2]) >= 2
 
 
-gymnasium.register(id=MARIO, entry_point="element_rl.envs.mario:SuperMarioBros", max_episode_steps=2_000)
+gymnasium.register(id=MARIO, entry_point="element_rl.envs.mario:SuperMarioBros", max_episode_steps=1_000)
