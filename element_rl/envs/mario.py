@@ -1,13 +1,13 @@
 """Super Mario Bros, world 1-1, for Gymnasium: the paper's fifth environment. It needs the extra `mario` (docs/mario.md).
 
 A step holds the buttons of one action for `frame_skip` frames. The observation is the last of them, 84 × 84 grey pixels. It is
-not the brighter of the last two, as is usual for Atari: Mario and his enemies are darker than the sky, and would be wiped out.
+not the brighter of the last two, as is usual for Atari: what moves is darker than the sky, and would be wiped out.
 
     reward = reward_scale · ( x after − x before − clock ticks − 15 · [Mario died] )
 
 x counts pixels. Where a place changes at once (a pipe, a new life), that is no progress and counts 0. An episode terminates when
-Mario dies or grips the flagpole; `info["flag"]` tells which. It is truncated after 1,000 steps: 67 s of play, and the length of an
-episode in the paper's other environments. (The clock of the game kills after some 2,000.) Pipes and black screens, when buttons
+Mario dies or grips the flagpole; `info["flag"]` tells which. It is truncated after 1,000 steps: 67 s of play, and as long as an
+episode of the paper's other environments. (The clock of the game kills after some 2,000.) Pipes and black screens, when buttons
 do nothing, are played within the step that led to them.
 
 Episodes differ by what is played and by 0 to `noop_max` idle frames at their beginning, drawn from the seed of `reset`.

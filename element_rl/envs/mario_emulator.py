@@ -36,6 +36,7 @@ PLAYER = 0x0E
 IN_CONTROL = 8  # of PLAYER
 LONGEST_TITLE = 600  # frames; it takes about 195
 
+# Of this process: the console, while some game has it, and the beginning of world 1-1 once it has been played to. By ROM.
 _consoles: "weakref.WeakValueDictionary[str, _Console]" = weakref.WeakValueDictionary()
 _first_states: dict[str, bytes] = {}
 
@@ -92,9 +93,9 @@ class _Console:
         self.emulator.configure_data(self._data)
         self.emulator.step()
         self.holder: Any = lambda: None  # a weak reference to the game that is on the console
-        if str(rom) not in _first_states:
-            _first_states[str(rom)] = self._played_title()
-        self.first_state = _first_states[str(rom)]
+        if ROM_SHA256 not in _first_states:
+            _first_states[ROM_SHA256] = self._played_title()
+        self.first_state = _first_states[ROM_SHA256]
 
     def play_frame(self, buttons: np.ndarray) -> None:
         self.emulator.set_button_mask(buttons, 0)
@@ -160,8 +161,7 @@ def _missing_emulator() -> str:
 
 
 def _shared_console(rom: Path) -> _Console:
-    console = _consoles.get(str(rom))
+    console = _consoles.get(ROM_SHA256)
     if console is None:
-        console = _Console(rom)
-        _consoles[str(rom)] = console
+        console = _consoles[ROM_SHA256] = _Console(rom)
     return console
