@@ -30,7 +30,7 @@ from element_rl.trees import arrays_to_tree, tree_to_arrays
 
 FILE = "encoder.safetensors"
 ADVICE = "make one with element pretrain-encoder"
-SPREAD = 1.0  # root-mean-square distance of the states of training frames from their mean
+SPREAD = 2.0  # root-mean-square distance of the states of training frames from their mean
 BLOCK = 256  # frames encoded at once, where there are many
 
 

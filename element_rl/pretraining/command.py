@@ -1,0 +1,149 @@
+"""`element pretrain-encoder`: an encoder of frames that explorers measure entropy and novelty with."""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+from rich.table import Table
+
+from element_rl.explore import Interrupted, Progress
+from element_rl.pretraining.config import PretrainConfig
+from element_rl.pretraining.pretrain import (
+    Stage,
+    Watcher,
+    create_encoder_run,
+    pretrain_encoder,
+    reopen_encoder_run,
+)
+from element_rl.runs import RunFolder
+from element_rl.settings import resumed_folder, settings_from_json
+from element_rl.stopping import INTERRUPTED, stop_signals
+
+NAMES = {"trained": "trained encoder", "untrained": "the same, untrained", "pca": "PCA of pixels"}
+LINES = 20  # per stage, where there is no terminal
+
+
+@dataclass(frozen=True)
+class PretrainEncoder:
+    """Train an encoder of frames by ST-DIM on what a random policy sees, and freeze it."""
+
+    config: Annotated[PretrainConfig, tyro.conf.arg(name="")]
+    out: Path | None = None  # the folder of the encoder (runs/ENV-encoder-SEED)
+    resume: Path | None = None  # continue what is in this folder; settings are taken from it
+    figures: bool = True  # draw the losses and the probe at the end
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command and return its exit code."""
+    folder, prog = resumed_folder(arguments), "element pretrain-encoder"
+    if folder is None:
+        args = tyro.cli(PretrainEncoder, args=arguments, prog=prog)
+        config = args.config
+        run = create_encoder_run(config, args.out or _default_folder(config))
+    else:
+        stored = settings_from_json(PretrainConfig, RunFolder.open(folder).config["settings"])
+        args = tyro.cli(PretrainEncoder, args=arguments, prog=prog, default=PretrainEncoder(stored, resume=folder))
+        config = args.config
+        run = reopen_encoder_run(config, folder)
+    try:
+        with stop_signals() as stop, _watching(config) as watch:
+            summary = pretrain_encoder(config, run, watch, stop)
+    except Interrupted:
+        print(f"Stopped. Continue with: element pretrain-encoder --resume {run.path}")
+        return INTERRUPTED
+    if args.figures:
+        _draw(run)
+    _table(summary)
+    print(f"Encoder: {run.path}")
+    return 0
+
+
+def _default_folder(config: PretrainConfig) -> Path:
+    return Path("runs") / f"{config.env.rpartition(':')[2].replace('/', '-')}-encoder-{config.seed}"
+
+
+@contextlib.contextmanager
+def _watching(config: PretrainConfig) -> Iterator[Watcher]:
+    """A bar per stage on a terminal, lines now and then elsewhere."""
+    console = Console()
+    console.print(
+        f"[bold]{config.env}[/bold], {config.steps:,} steps of a random policy, at most {config.epochs} epochs"
+    )
+    if not sys.stdout.isatty():
+        printed: dict[Stage, int] = {}
+
+        def line(stage: Stage, progress: Progress) -> None:
+            part = progress.step * LINES // progress.steps
+            if part > printed.get(stage, 0):
+                printed[stage] = part
+                print(f"{stage:<8} {progress.step:>9,} / {progress.steps:,}  {_status(stage, progress)}", flush=True)
+
+        yield line
+        return
+    columns = (
+        *(TextColumn("{task.description:<8}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()),
+        TextColumn("{task.fields[text]}"),
+    )
+    with Bar(*columns, console=console) as bar:
+        tasks: dict[Stage, TaskID] = {}
+
+        def watch(stage: Stage, progress: Progress) -> None:
+            if stage not in tasks:
+                tasks[stage] = bar.add_task(stage, total=progress.steps, text="")
+            bar.update(tasks[stage], completed=progress.step, text=_status(stage, progress))
+
+        yield watch
+
+
+def _status(stage: Stage, progress: Progress) -> str:
+    latest = progress.latest
+    if stage == "frames":
+        return f"{progress.steps_per_second:,.0f} steps/s  {latest['kept']:,.0f} of {latest['episodes']:,.0f} episodes kept"
+    return (
+        f"{progress.steps_per_second:.1f} updates/s  loss {latest['training_loss']:.3f}  validation "
+        f"{latest['validation_loss']:.3f} (best in epoch {latest['best_epoch']:.0f})"
+    )
+
+
+def _draw(run: RunFolder) -> None:
+    from element_rl.plots import save_figure
+    from element_rl.plots.encoder import encoder_figure
+
+    figure = encoder_figure(run)
+    for kind in ("png", "svg"):
+        path = save_figure(figure, run.figures_path / f"encoder.{kind}")
+        if kind == "png":
+            print(f"Figure: {path}")
+
+
+def _table(summary: dict[str, Any]) -> None:
+    """What the states know of positions, and how well frames find each other."""
+    if probe := summary["probe"]:
+        axes = list(probe["trained"])
+        table = Table("R² on held-out episodes", *axes, title=f"{summary['env']}, {summary['steps']:,} steps")
+        for name, scores in probe.items():
+            table.add_row(NAMES[name], *(_score(scores[axis]) for axis in axes))
+        Console().print(table)
+    held_out, frames = summary["held_out"], summary["frames"]
+    Console().print(
+        f"Held-out loss {held_out['loss']:.3f} (chance {summary['chance_loss']:.3f}); a frame's state finds the next frame "
+        f"{held_out['global_local_accuracy']:.0%} of the time, a place {held_out['local_local_accuracy']:.0%}."
+    )
+    Console().print(
+        f"{frames['training']:,} frames to train on, {frames['episodes_left_out']} of {frames['episodes']} episodes left "
+        f"out; best epoch {summary['best_epoch']} of {summary['epochs']}, {summary['wall_seconds']:.0f} s of training."
+    )
+    saturation = summary["entropy_saturation"]["trained"]
+    Console().print(f"An episode's entropy in these states is {saturation:.0%} of its ceiling (--spread changes it).")
+
+
+def _score(value: float | None) -> str:
+    return "–" if value is None or not np.isfinite(value) else f"{value:.3f}"
