@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+from benchmarks import bench_mario
 from element_rl.envs import mario, mario_emulator
 from element_rl.envs.screens import describe_screen, make_screen, screen_cell
 
@@ -305,6 +306,16 @@ def test_what_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if name == "stable_retro" else None)
     with pytest.raises(ValueError, match=r"There is no ROM .*pip install --no-deps gym-super-mario-bros==7\.4\.0"):
         mario.make()
+
+
+@needs_mario
+def test_benchmark() -> None:
+    settings = bench_mario.Settings(steps=20, repetitions=2)
+    environment, emulator = bench_mario.one_emulator(settings)
+    assert len(environment.clock) == len(emulator.processor) == 2
+    together = {2: bench_mario.several_emulators(settings, 2)}
+    text = bench_mario.render(settings, environment, emulator, bench_mario.rooms_rates(settings), together)
+    assert "| 2 at once, a process each |" in text
 
 
 def played(env: gymnasium.Env, script: list[tuple[int, int]]) -> Iterator[Any]:
