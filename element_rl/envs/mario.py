@@ -56,7 +56,7 @@ ACTION_SETS = {
 BONUS_ROOM = 2  # of AREA
 BONUS_ROOM_SHIFT = 300  # added to y there, in positions
 DEATH_PENALTY = 15.0
-FASTEST = 5  # pixels per frame; Mario runs at 2.5: what is faster is a change of place
+FASTEST = 5  # pixels per frame; Mario runs at 3: what is faster is a change of place
 LONGEST_WAIT = 1_000  # frames in which nobody is in control
 
 # Addresses of the console's memory, one byte each.
