@@ -15,19 +15,19 @@ What differs from the off-policy form, for all methods:
    depends on what came before it only, so this is the note of the whole episode.
 3. What learns takes one pass over the rollout's transitions in shuffled minibatches (`minibatch_size`, `passes`).
 4. RE3, RISE and APT look for neighbours among the last transitions of the agent, this rollout's included: their pool, which
-   off-policy holds draws from the replay.
+   off-policy holds draws from the replay. Every transition is one of its own here, also one that equals an earlier one.
 5. Inverse models tell a one-hot action with a squared error over tanh outputs. Their papers have a softmax.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt
 
 from element_rl.replay import Episode, Transitions
 from element_rl.rewards import NAMES, Reward, RewardSpec, make_reward
@@ -141,6 +141,13 @@ class ElementBonus:
         return state, {"element_entropy": entropy, **sizes}
 
 
+class RolloutState(NamedTuple):
+    """The state of a reward, and how many transitions it has learned from: the next one's number."""
+
+    reward: Any
+    transitions: Int[np.ndarray, ""]
+
+
 class RewardBonus:
     """Any other reward, through its interface (`rewards/interface.py`)."""
 
@@ -151,44 +158,50 @@ class RewardBonus:
         # What this library's own rewards learn does not depend on notes; that of users', and a scale, may.
         self._learns_from_notes = self._notes and (learning.recent_scale or name not in NAMES)
         self._judge = jax.jit(self._judged, static_argnames="rows")
-        self._note = jax.jit(lambda state, episode: reward.observe(state, episode)[1])
-        self._observe = jax.jit(lambda state, episode: reward.observe(state, episode)[0])
+        self._observe = jax.jit(reward.observe)
         self._learn = jax.jit(partial(_learned, reward))
 
     def init(self, key: PRNGKeyArray) -> Any:
-        return self._reward.init(key, self._spec)
+        return RolloutState(self._reward.init(key, self._spec), np.zeros((), np.int64))
 
     def rewards(
         self, state: Any, episode: EpisodeSoFar, new: int
     ) -> tuple[Float[np.ndarray, " T"], dict[str, Float[np.ndarray, " T"]]]:
         seen = episode if self._notes else _last(episode, new)
         first = len(seen.actions) - new
-        values, terms = self._judge(state, self._padded(seen), np.int32(first), rows=padded_length(new))
+        number = np.uint32(state.transitions)
+        values, terms = self._judge(state.reward, self._padded(seen), np.int32(first), number, rows=padded_length(new))
         return np.asarray(values)[:new], {name: np.asarray(term)[:new] for name, term in terms.items()}
 
     def learn(self, state: Any, episode: EpisodeSoFar, new: int, key: PRNGKeyArray) -> tuple[Any, dict[str, float]]:
-        notes: dict[str, np.ndarray] = {}
+        notes: dict[str, Any] = {}
         if self._learns_from_notes:
             length = len(episode.actions)
-            noted = self._note(state, self._padded(episode))
+            noted = self._observe(state.reward, self._padded(episode))[1]
             notes = {name: np.asarray(note)[length - new : length] for name, note in noted.items()}
         batch = _transitions(_last(episode, new), self._spec.action_dim)._replace(notes=notes)
         order_key, learning_key = jax.random.split(key)
         rows = minibatches(order_key, new, self._learning)
-        state, metrics = self._learn(state, jax.tree.map(lambda leaf: leaf[rows], batch), learning_key)
+        numbers = (int(state.transitions) + rows).astype(np.uint32)
+        learned, metrics = self._learn(
+            state.reward, jax.tree.map(lambda leaf: leaf[rows], batch), numbers, learning_key
+        )
+        state = RolloutState(learned, np.asarray(int(state.transitions) + new, np.int64))
         return state, {name: float(value) for name, value in metrics.items()}
 
     def observe(self, state: Any, episode: EpisodeSoFar, step: int) -> tuple[Any, dict[str, float]]:
-        return self._observe(state, self._padded(episode, step - len(episode.actions))), {}
+        observed, _ = self._observe(state.reward, self._padded(episode, step - len(episode.actions)))
+        return state._replace(reward=observed), {}
 
     def _judged(
-        self, state: Any, episode: Episode, first: Int[Array, ""], rows: int
+        self, state: Any, episode: Episode, first: Int[Array, ""], number: UInt[Array, ""], rows: int
     ) -> tuple[Float[Array, " T"], dict[str, Float[Array, " T"]]]:
         """Rewards from row `first` on. Rows past the end of the episode repeat its last one."""
         notes = self._reward.observe(state, episode)[1] if self._notes else {}
         last = jnp.sum(episode.mask, dtype=jnp.int32) - 1
         row = jnp.minimum(first + jnp.arange(rows, dtype=jnp.int32), last)
         batch = jax.tree.map(lambda part: part[row], Transitions(*episode[:6], notes))
+        batch = _told_apart(self._reward, batch, number + (row - first).astype(jnp.uint32))
         state = _with_rollout_in_pool(self._reward, state, batch)
         return self._reward.reward(state, batch), self._reward.reward_terms(state, batch)
 
@@ -199,8 +212,10 @@ class RewardBonus:
         def padded(part: np.ndarray) -> np.ndarray:
             return np.pad(part, [(0, rows - length)] + [(0, 0)] * (part.ndim - 1))
 
-        transitions = jax.tree.map(padded, _transitions(episode, self._spec.action_dim))
-        return Episode(*transitions[:6], np.arange(rows) < length, (step + np.arange(rows)).astype(np.int32))
+        transitions: Transitions = jax.tree.map(padded, _transitions(episode, self._spec.action_dim))
+        steps: Any = (step + np.arange(rows)).astype(np.int32)
+        mask: Any = np.arange(rows) < length
+        return Episode(*transitions[:6], mask, steps)
 
 
 def minibatches(key: PRNGKeyArray, number: int, config: LearningConfig) -> Int[np.ndarray, "M B"]:
@@ -211,14 +226,17 @@ def minibatches(key: PRNGKeyArray, number: int, config: LearningConfig) -> Int[n
     return np.concatenate(rows).reshape(config.passes * count, config.minibatch_size)
 
 
-def _learned(reward: Reward, state: Any, batches: Transitions, key: PRNGKeyArray) -> tuple[Any, dict[str, Array]]:
+def _learned(
+    reward: Reward, state: Any, batches: Transitions, numbers: UInt[Array, "M B"], key: PRNGKeyArray
+) -> tuple[Any, dict[str, Array]]:
     """One update after the other; metrics are means."""
 
-    def step(carried: Any, now: tuple[Transitions, PRNGKeyArray]) -> tuple[Any, dict[str, Array]]:
-        return reward.update(carried, *now)
+    def step(carried: Any, now: tuple[Transitions, Array, PRNGKeyArray]) -> tuple[Any, dict[str, Array]]:
+        batch, number, update_key = now
+        return reward.update(carried, _told_apart(reward, batch, number), update_key)
 
     keys = jax.random.split(key, batches.action.shape[0])
-    state, metrics = jax.lax.scan(step, state, (batches, keys))
+    state, metrics = jax.lax.scan(step, state, (batches, numbers, keys))
     return state, {name: jnp.mean(values) for name, values in metrics.items()}
 
 
@@ -235,6 +253,16 @@ def _with_rollout_in_pool(reward: Reward, state: Any, batch: Transitions) -> Any
         pool = with_batch(state.pool, batch.next_observation, transition_identity(batch))
         return state._replace(pool=pool)
     return state
+
+
+def _told_apart(reward: Any, batch: Transitions, number: UInt[Array, " B"]) -> Transitions:
+    """A pool takes transitions with the same bits for draws of one. Here every transition comes once, so one that equals an
+    earlier one, an agent that pushes against a wall, is another: its number stands where the reward does not look."""
+    numbers = jnp.stack([number >> 16, number & 0xFFFF], axis=1).astype(jnp.float32)  # halves: float32 has 24 digits
+    reward = reward.inner if isinstance(reward, RecentlyScaled) else reward
+    if isinstance(reward, Re3Reward | RiseReward):
+        return batch._replace(observation=numbers)
+    return batch._replace(state=numbers) if isinstance(reward, AptReward) else batch
 
 
 def _last(episode: EpisodeSoFar, new: int) -> EpisodeSoFar:
