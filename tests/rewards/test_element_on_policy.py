@@ -147,7 +147,7 @@ def test_scaling_by_one_rollout_loses_how_rollouts_compare() -> None:
     for normalisation in ("batch", "recent", "running"):
         rng = np.random.default_rng(0)
         reward = OnPolicyElement(
-            OnPolicyElementConfig(ElementConfig(memory="exact"), normalisation=normalisation), 2, 12_000, 200
+            OnPolicyElementConfig(ElementConfig(memory="hnsw"), normalisation=normalisation), 2, 12_000, 200
         )
         state, means = reward.init(), []
         for number in range(60):
