@@ -1,21 +1,19 @@
 """A random policy in many processes at once: its episodes, in their order, until there are enough steps.
 
-Episode n of a seed is the same whatever the number of processes, and the episodes are stored in order: so is the data. The
-processes are as those of `evaluators`: they import no JAX, leave Ctrl-C to the main process, and end with it however it ends.
+Episode n of a seed is the same whatever the number of processes, and episodes come in order: so the data is the same too. The
+processes are as those of `envs.workers`: they import no JAX, leave Ctrl-C to the main process, and end when their pipe is closed,
+however the main process ends. Each has a pipe of its own: one that is killed in the middle of a frame leaves nobody waiting.
 """
 
 import contextlib
 import gc
+import multiprocessing
 import os
 import signal
-import threading
-from collections import deque
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import gymnasium
@@ -26,7 +24,8 @@ from element_rl.envs.screens import make_screen
 from element_rl.envs.workers import NICENESS, worker_surroundings
 from element_rl.pretraining.frames import frame_entropy
 
-AHEAD = 2  # episodes begun per process before the first of them is wanted
+AHEAD = 2  # episodes that a process is told of before the first of them is wanted
+_SPAWN = multiprocessing.get_context("spawn")
 
 
 @dataclass(frozen=True)
@@ -54,16 +53,17 @@ def random_episodes(
     assert made.spec is not None
     registration = gymnasium.spec(made.spec.id)
     made.close()
-    pool = ProcessPoolExecutor(
-        workers, mp_context=get_context("spawn"), initializer=_prepare, initargs=(registration, dict(options))
-    )
+    started: list[tuple[BaseProcess, Connection]] = []
     try:
-        yield _in_order(pool, seed, first, hold_steps, AHEAD * workers)
+        with worker_surroundings():
+            for _ in range(workers):
+                started.append(_start(registration, dict(options)))
+        yield _in_order([connection for _, connection in started], seed, first, hold_steps)
     finally:
-        processes = list((pool._processes or {}).values())
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in processes:
+        for process, connection in started:
+            connection.close()
             process.kill()
+            process.join()
 
 
 def random_episode(env: gymnasium.Env, seed: int, number: int, hold_steps: int = 1) -> RandomEpisode:
@@ -83,19 +83,30 @@ def random_episode(env: gymnasium.Env, seed: int, number: int, hold_steps: int =
     return RandomEpisode(seen, np.stack(positions).astype(np.float32), total, frame_entropy(seen))
 
 
-def _in_order(pool: ProcessPoolExecutor, seed: int, first: int, hold_steps: int, ahead: int) -> Iterator[RandomEpisode]:
-    waiting: deque[Future[RandomEpisode]] = deque()
+def _in_order(connections: list[Connection], seed: int, first: int, hold_steps: int) -> Iterator[RandomEpisode]:
+    """Process i has episodes i, i + the number of processes, and so on."""
+    told = AHEAD * len(connections)
+    for number in range(first, first + told):
+        _tell(connections[(number - first) % len(connections)], (seed, number, hold_steps))
     for number in _numbers(first):
-        with worker_surroundings():  # processes are born here, when there is work for them
-            waiting.append(pool.submit(_run, seed, number, hold_steps))
-        if len(waiting) >= ahead:
-            try:
-                yield waiting.popleft().result()
-            except BrokenProcessPool as error:
-                raise ValueError(
-                    "A process that collects frames died, perhaps for want of memory: go on with --resume and fewer "
-                    "--workers, what was collected is kept."
-                ) from error
+        connection = connections[(number - first) % len(connections)]
+        try:
+            episode, failure = connection.recv()
+        except (EOFError, ConnectionResetError):
+            episode, failure = None, "it died, perhaps for want of memory"
+        if failure is not None:
+            raise ValueError(
+                f"A process could not collect episode {number} ({failure}): what was collected before is kept, go on with "
+                "--resume, perhaps with fewer --workers."
+            )
+        _tell(connection, (seed, number + told, hold_steps))
+        yield episode
+
+
+def _tell(connection: Connection, episode: tuple[int, int, int]) -> None:
+    # A process that died has left its end of file in the pipe: it is found when its episode is wanted.
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        connection.send(episode)
 
 
 def _numbers(first: int) -> Iterator[int]:
@@ -105,27 +116,30 @@ def _numbers(first: int) -> Iterator[int]:
         number += 1
 
 
-_own_env: list[gymnasium.Env] = []  # of a worker process
+def _start(
+    registration: gymnasium.envs.registration.EnvSpec, options: dict[str, Any]
+) -> tuple[BaseProcess, Connection]:
+    ours, theirs = _SPAWN.Pipe()
+    process = _SPAWN.Process(target=_serve, args=(registration, options, theirs), daemon=True)
+    process.start()
+    theirs.close()  # or the end of file would never be read
+    return process, ours
 
 
-def _prepare(registration: gymnasium.envs.registration.EnvSpec, options: dict[str, Any]) -> None:
-    """In a worker process, once: its environment, and an end when the main process has gone."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+def _serve(registration: gymnasium.envs.registration.EnvSpec, options: dict[str, Any], connection: Connection) -> None:
+    """The process: an environment, and episodes in it until the pipe is closed."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # the main process decides
         signal.signal(number, signal.SIG_IGN)
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
     if hasattr(os, "nice"):
         os.nice(NICENESS)
-    gymnasium.registry.setdefault(registration.id, registration)
-    _own_env.append(make_screen(registration.id, **options))
-    gc.freeze()
-
-
-def _leave_with_parent() -> None:
-    parent = parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
-
-
-def _run(seed: int, number: int, hold_steps: int) -> RandomEpisode:
-    return random_episode(_own_env[0], seed, number, hold_steps)
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        try:
+            gymnasium.registry.setdefault(registration.id, registration)
+            env = make_screen(registration.id, **options)
+            gc.freeze()
+            while True:
+                connection.send((random_episode(env, *connection.recv()), None))
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            raise
+        except Exception as error:
+            connection.send((None, f"{type(error).__name__}: {error}"))
