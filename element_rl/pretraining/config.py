@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import tyro
 
@@ -15,7 +16,8 @@ PROCESSES = 8  # of the paper's table
 class PretrainConfig:
     """What to collect and how to train. `None` means: as fits the machine."""
 
-    env: tyro.conf.Positional[str]  # mario, Rooms-v0, or any Gymnasium environment with images and Discrete actions
+    # mario, Rooms-v0, or any Gymnasium environment with images and Discrete actions
+    env: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="ENV")]]
     steps: int = 100_000  # environment steps of the random policy; a frame takes 7 kB of disk
     seed: int = 0  # of the actions, the split of the episodes and the network
     workers: int | None = None  # environment processes (one per core, at most 8); 0 steps in this process
@@ -24,7 +26,7 @@ class PretrainConfig:
     learning_rate: float = 3e-4  # of Adam
     batch_size: int = 64  # pairs of consecutive frames; each is told from the others of its batch
     epoch_updates: int = 200  # updates between two looks at the validation episodes, at most once through the data
-    epochs: int = 30  # at most
+    epochs: int = 20  # at most; 4,000 updates, about five minutes on two cores
     patience: int = 15  # epochs without a better validation loss after which training ends
     spread: float = SPREAD  # root-mean-square distance of the states of training frames from their mean
     probe_frames: int = 20_000  # at most as many, of each split, are used to see what states know of positions

@@ -32,6 +32,7 @@ from element_rl.encoders.stdim import (
 )
 from element_rl.files import FileError, write_arrays
 
+compiled_loss, made = eqx.filter_jit(stdim_loss), eqx.filter_jit(make_stdim)
 TINY = NetworkConfig(state_dim=3, channels=(2, 4), kernels=(4, 3), strides=(2, 1), hidden=5)
 
 
@@ -55,9 +56,9 @@ def by_hand(model: STDIM, first: np.ndarray, second: np.ndarray) -> tuple[float,
 
 
 def test_the_loss_is_the_published_one() -> None:
-    model = make_stdim(jax.random.key(1), (12, 12), TINY)
+    model = made(jax.random.key(1), (12, 12), TINY)
     first, second = some_frames(5), some_frames(5, seed=1)
-    loss, metrics = stdim_loss(model, jnp.asarray(first), jnp.asarray(second))
+    loss, metrics = compiled_loss(model, jnp.asarray(first), jnp.asarray(second))
     global_local, local_local = by_hand(model, first, second)
     np.testing.assert_allclose(metrics["global_local_loss"], global_local, rtol=1e-5)
     np.testing.assert_allclose(metrics["local_local_loss"], local_local, rtol=1e-5)
@@ -66,7 +67,7 @@ def test_the_loss_is_the_published_one() -> None:
 
 def test_scores_of_numbers_one_can_follow() -> None:
     """Two pairs, one place, features of width two."""
-    model = make_stdim(jax.random.key(0), (12, 12), NetworkConfig(2, (2, 2), (4, 3), (2, 1), 5))
+    model = made(jax.random.key(0), (12, 12), NetworkConfig(2, (2, 2), (4, 3), (2, 1), 5))
     weights = jnp.array([[1.0, 2.0], [0.0, 1.0]])
     model = eqx.tree_at(lambda m: (m.global_local, m.local_local), model, (weights, weights))
     first, second = jnp.array([[1.0, 0.0], [0.0, 1.0]]), jnp.array([[[3.0, 1.0]], [[0.0, 2.0]]])
@@ -79,9 +80,9 @@ def test_scores_of_numbers_one_can_follow() -> None:
 
 
 def test_features_that_say_nothing_are_at_chance() -> None:
-    model = make_stdim(jax.random.key(2), (12, 12), TINY)
+    model = made(jax.random.key(2), (12, 12), TINY)
     same = jnp.asarray(np.repeat(some_frames(1), 8, axis=0))
-    _, metrics = stdim_loss(model, same, same)
+    _, metrics = compiled_loss(model, same, same)
     for name in ("global_local_loss", "local_local_loss"):
         np.testing.assert_allclose(metrics[name], math.log(8), rtol=1e-5)
     for name in ("global_local_accuracy", "local_local_accuracy"):
@@ -90,21 +91,21 @@ def test_features_that_say_nothing_are_at_chance() -> None:
 
 def test_a_pair_is_known_by_its_own_order_only() -> None:
     """Any order of the pairs gives the same loss; pairs torn apart do not."""
-    model = make_stdim(jax.random.key(3), (12, 12), TINY)
+    model = made(jax.random.key(3), (12, 12), TINY)
     first, second = some_frames(6), some_frames(6, seed=1)
     order = np.random.default_rng(0).permutation(6)
-    whole, _ = stdim_loss(model, jnp.asarray(first), jnp.asarray(second))
-    shuffled, _ = stdim_loss(model, jnp.asarray(first[order]), jnp.asarray(second[order]))
-    torn, _ = stdim_loss(model, jnp.asarray(first), jnp.asarray(np.roll(second, 1, axis=0)))
+    whole, _ = compiled_loss(model, jnp.asarray(first), jnp.asarray(second))
+    shuffled, _ = compiled_loss(model, jnp.asarray(first[order]), jnp.asarray(second[order]))
+    torn, _ = compiled_loss(model, jnp.asarray(first), jnp.asarray(np.roll(second, 1, axis=0)))
     np.testing.assert_allclose(whole, shuffled, rtol=1e-5)
     assert abs(float(whole) - float(torn)) > 1e-3
 
 
 def test_gradients_reach_everything_that_is_trained() -> None:
-    model = make_stdim(jax.random.key(4), (12, 12), TINY)
-    gradients = eqx.filter_grad(lambda m: stdim_loss(m, *(jnp.asarray(some_frames(6, seed=s)) for s in (0, 1)))[0])(
-        model
-    )
+    model = made(jax.random.key(4), (12, 12), TINY)
+    gradients = eqx.filter_jit(
+        eqx.filter_grad(lambda m: stdim_loss(m, *(jnp.asarray(some_frames(6, seed=s)) for s in (0, 1)))[0])
+    )(model)
     for gradient in jax.tree.leaves(gradients):
         assert np.abs(gradient).max() > 0
 
