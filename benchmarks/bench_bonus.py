@@ -1,9 +1,11 @@
 """What does each reward cost an on-policy agent? Milliseconds per rollout of 300 steps, states of 32 numbers, on the CPU.
 
+Processor time, all threads together: what is taken from the environments that run beside it.
+
     rewards    the rewards of a rollout, the mean over the three rollouts of an episode of 900 steps
     learn      what the reward learns from it
     observe    what it does when the episode has ended, a third of it
-    in all     the three together; beside it, how many steps a second that leaves if nothing else took time
+    in all     the three together; beside it, how many steps a second one core could reward
 
 ELEMENT's cost grows with what it remembers, so it is measured with so many nodes as well: that many states of ended episodes,
 a tenth of them in the lifelong memory. After a restart its index is made anew: `restart` says how many seconds that takes.
@@ -127,9 +129,9 @@ def _episode(bonus: Bonus, state: Any, episode: EpisodeSoFar, step: int, times: 
 
 
 def _timed(call: Callable[[], Any], times: list[float]) -> tuple[Any, float]:
-    began = time.perf_counter()
+    began = time.process_time()
     result = jax.block_until_ready(call())
-    seconds = time.perf_counter() - began
+    seconds = time.process_time() - began
     times.append(seconds)
     return result, seconds
 

@@ -35,7 +35,6 @@ from element_rl.rewards.apt import AptReward
 from element_rl.rewards.element import ElementConfig
 from element_rl.rewards.element_on_policy import OnPolicyElement, OnPolicyElementConfig, padded_length
 from element_rl.rewards.re3 import Re3Reward
-from element_rl.rewards.recent_scale import RecentlyScaled
 from element_rl.rewards.rise import RiseReward
 from element_rl.rewards.sample_pool import transition_identity, with_batch
 
@@ -48,7 +47,6 @@ class LearningConfig:
 
     minibatch_size: int = 100  # transitions per step; short rollouts repeat theirs to fill one
     passes: int = 1  # over the transitions of a rollout
-    recent_scale: bool = False  # divide the reward by its recent standard deviation (`rewards/recent_scale.py`)
 
     def __post_init__(self) -> None:
         for name in ("minibatch_size", "passes"):
@@ -101,8 +99,7 @@ def make_bonus(
         return ElementBonus(_element_config(options, total_steps), spec)
     own = {field.name: options.pop(field.name) for field in fields(LearningConfig) if field.name in options}
     learning = LearningConfig(**own)
-    reward = make_reward(name, **options)
-    return RewardBonus(RecentlyScaled(reward) if learning.recent_scale else reward, spec, learning, name)
+    return RewardBonus(make_reward(name, **options), spec, learning, name)
 
 
 class ElementBonus:
@@ -155,8 +152,7 @@ class RewardBonus:
         self.name, self.metric_names = name, reward.metric_names
         self._reward, self._spec, self._learning = reward, spec, learning
         self._notes = bool(reward.note_shapes())
-        # What this library's own rewards learn does not depend on notes; that of users', and a scale, may.
-        self._learns_from_notes = self._notes and (learning.recent_scale or name not in NAMES)
+        self._learns_from_notes = self._notes and name not in NAMES  # this library's own do not; those of users may
         self._judge = jax.jit(self._judged, static_argnames="rows")
         self._observe = jax.jit(reward.observe)
         self._learn = jax.jit(partial(_learned, reward))
@@ -245,8 +241,6 @@ def _with_rollout_in_pool(reward: Reward, state: Any, batch: Transitions) -> Any
 
     So an agent that stands still in a new place is paid for it once. What learns has not learned from them yet.
     """
-    if isinstance(reward, RecentlyScaled):
-        return state._replace(inner=_with_rollout_in_pool(reward.inner, state.inner, batch))
     if isinstance(reward, Re3Reward | RiseReward):
         return reward.update(state, batch, jax.random.key(0))[0]  # their update is just that
     if isinstance(reward, AptReward):
@@ -255,11 +249,10 @@ def _with_rollout_in_pool(reward: Reward, state: Any, batch: Transitions) -> Any
     return state
 
 
-def _told_apart(reward: Any, batch: Transitions, number: UInt[Array, " B"]) -> Transitions:
+def _told_apart(reward: Reward, batch: Transitions, number: UInt[Array, " B"]) -> Transitions:
     """A pool takes transitions with the same bits for draws of one. Here every transition comes once, so one that equals an
     earlier one, an agent that pushes against a wall, is another: its number stands where the reward does not look."""
     numbers = jnp.stack([number >> 16, number & 0xFFFF], axis=1).astype(jnp.float32)  # halves: float32 has 24 digits
-    reward = reward.inner if isinstance(reward, RecentlyScaled) else reward
     if isinstance(reward, Re3Reward | RiseReward):
         return batch._replace(observation=numbers)
     return batch._replace(state=numbers) if isinstance(reward, AptReward) else batch

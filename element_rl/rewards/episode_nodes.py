@@ -6,9 +6,12 @@ after a restart the index is made again, once, and gives the same neighbours as 
 """
 
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import faiss
 import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -17,7 +20,7 @@ from element_rl.memory import Memory, make_memory
 from element_rl.memory.auto import LARGEST_EXACT_ON_CPU
 from element_rl.rewards.element import ElementConfig
 
-PIECE = 64  # nodes that enter an index together; FAISS works on so few in one thread, in a fixed order
+PIECE = 64  # nodes that enter an index together
 
 
 class Nodes(NamedTuple):
@@ -64,9 +67,10 @@ class NodeStore:
         whole = size // PIECE * PIECE
         if len(index.memory) > whole:
             index.memory = self._new_memory()
-        for first in range(len(index.memory), whole, PIECE):
-            index.memory.insert(nodes.states[first : first + PIECE])
-        distances, ids = index.memory.query(states, k)
+        with _one_thread():
+            for first in range(len(index.memory), whole, PIECE):
+                index.memory.insert(nodes.states[first : first + PIECE])
+            distances, ids = index.memory.query(states, k)
         return _with_rest(distances, ids, states, nodes.states[whole:size], whole)
 
     def _index(self, nodes: Nodes) -> "_Index":
@@ -94,6 +98,18 @@ class _Index:
     array: "weakref.ReferenceType[np.ndarray]"
     memory: Memory
     written: int  # rows in use; a state that says fewer is an older one
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """FAISS in one thread: the environments of an on-policy agent want the other cores, and threads that wait for each other
+    on busy cores take ten times as long as one."""
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)
 
 
 def _with_rest(
