@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from benchmarks import bench_bonus
 from element_rl.agents.a3c import generalised_advantages
 from element_rl.on_policy.bonus import Bonus, EpisodeSoFar, LearningConfig, make_bonus, minibatches
 from element_rl.rewards import NAMES
@@ -219,6 +220,13 @@ def test_condition_of_proposition_2_is_reported() -> None:
     bonus = bonus_of("element", lifelong_estimator="kde")
     _, metrics = bonus.learn(trained(bonus), walk(3, 20), 20, jax.random.key(0))
     assert 0 <= metrics["lifelong_condition"] <= 1
+
+
+def test_costs_are_measured() -> None:
+    row = bench_bonus.measure("extrinsic", 0, rounds=1)
+    assert row["rewards"] > 0
+    row = {"reward": "element", "nodes": 100_000, "rewards": 60.0, "learn": 0.5, "observe": 14.5, "restart": 5.25}
+    assert bench_bonus.render([row]).splitlines()[2] == "| element | 100,000 | 60 | 0.5 | 14.5 | 75 | 4,000 | 5.25 |"
 
 
 def test_mistakes_get_one_sentence() -> None:
