@@ -104,11 +104,10 @@ class OnPolicyElement:
     def init(self) -> OnPolicyElementState:
         """Nothing remembered."""
         rollouts = self.config.recent_rollouts if self.config.normalisation == "recent" else 1
-        ranges = np.stack([np.full((2, rollouts), np.inf), np.full((2, rollouts), -np.inf)], axis=1)
         return OnPolicyElementState(
             episodic=self._episodic.create(),
             lifelong=self._lifelong.create(),
-            ranges=ranges.astype(np.float32),
+            ranges=np.stack([np.full((2, rollouts), limit, np.float32) for limit in (np.inf, -np.inf)], axis=1),
             rollouts=np.zeros((), np.int64),
             episodes=np.zeros((), np.int64),
             mean_squared_length=np.zeros((), np.float64),
@@ -129,7 +128,7 @@ class OnPolicyElement:
     def count(self, state: OnPolicyElementState, states: Float[np.ndarray, "T D"]) -> OnPolicyElementState:
         """The minimum and maximum of a rollout are counted for the scaling of later ones."""
         if self.config.normalisation == "batch":
-            return state
+            return state  # its ranges stay empty
         low_high = self._judge(state, states).low_high
         ranges = state.ranges.copy()
         if self.config.normalisation == "running":
@@ -177,8 +176,7 @@ class OnPolicyElement:
             entropies = mean_entropy(state.episodic, self._episodic.query(state.episodic, states, k)[1])
         else:
             entropies = mean_entropy(state.lifelong, ids)
-        ranges = self.init().ranges if self.config.normalisation == "batch" else state.ranges
-        terms, low_high = self._scale(_padded(entropies, np.nan), _padded(distances, np.inf), ranges)
+        terms, low_high = self._scale(_padded(entropies, np.nan), _padded(distances, np.inf), state.ranges)
         judged = Judged(np.asarray(terms)[:, : len(states)], np.asarray(low_high), distances)
         self._latest = (state, states.copy(), judged)
         return judged
