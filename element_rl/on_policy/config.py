@@ -17,7 +17,7 @@ from element_rl.envs.screens import MARIO, ScreenSpec, describe_screen, make_scr
 from element_rl.on_policy.bonus import Bonus, make_bonus
 from element_rl.rewards import NAMES, is_own_reward
 
-FRAMES_TO_STANDARDISE = 1_000
+FRAMES_TO_STANDARDISE = 512
 ENCODER_STREAM = 7  # of the seed: an untrained encoder is the same for all agents of a run
 
 

@@ -1,5 +1,6 @@
 """The best episode of a run as a film, made by living it again: its seed and its actions are all that was kept of it."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ def write_video(config: OnPolicyConfig, run: RunFolder) -> Path:
     seed, actions = best_episode(run)
     path = run.path / FILE
     env = _seen(config)
+    # Otherwise imageio runs code of its own between fork and exec, which can hang where JAX has threads.
+    os.environ.setdefault("IMAGEIO_FFMPEG_NO_PREVENT_SIGINT", "1")
     try:
         import imageio.v2 as imageio
 
@@ -52,10 +55,11 @@ def best_episode(run: RunFolder) -> tuple[int, np.ndarray]:
 
 def _seen(config: OnPolicyConfig) -> gymnasium.Env:
     """The environment, in colour where it can be rendered."""
-    try:
-        return make_screen(config.env, render_mode="rgb_array", **env_options(config))
-    except (ValueError, TypeError):
-        return make_screen(config.env, **env_options(config))
+    env = make_screen(config.env, **env_options(config))
+    if "rgb_array" not in env.metadata.get("render_modes", []):
+        return env
+    env.close()
+    return make_screen(config.env, render_mode="rgb_array", **env_options(config))
 
 
 def _picture(env: gymnasium.Env, frame: np.ndarray) -> np.ndarray:

@@ -1,0 +1,151 @@
+"""`element on-policy` and `element mario`: asynchronous A3C on images, with an intrinsic reward or the environment's own."""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from element_rl.envs.screens import MARIO
+from element_rl.explore import Interrupted, Watcher
+from element_rl.explore import Progress as RunProgress
+from element_rl.on_policy.config import OnPolicyConfig, resolved
+from element_rl.on_policy.launch import create_run, reopen_run
+from element_rl.on_policy.training import train
+from element_rl.on_policy.video import write_video
+from element_rl.progress import summary_table
+from element_rl.runs import RunFolder
+from element_rl.settings import resumed_folder, settings_from_json
+from element_rl.stopping import INTERRUPTED, stop_signals
+
+LINES = 20  # of progress, where the output is no terminal
+
+
+@dataclass(frozen=True)
+class OnPolicyCommand:
+    """Train agents on images with asynchronous A3C (the paper's on-policy form)."""
+
+    config: Annotated[OnPolicyConfig, tyro.conf.arg(name="")]
+    out: Path | None = None  # the run's folder (runs/ENV-REWARD-SEED)
+    resume: Path | None = None  # continue the run in this folder; settings are taken from it
+    figures: bool = True  # draw figures at the end
+    video: bool = (
+        False  # at the end, write the best episode (most cells, then furthest) to best_episode.mp4 in the run folder
+    )
+
+
+def main(arguments: list[str]) -> int:
+    return _run(arguments, "element on-policy", None)
+
+
+def main_mario(arguments: list[str]) -> int:
+    """The same on Super Mario Bros 1-1, with the paper's settings."""
+    return _run(arguments, "element mario", OnPolicyConfig(MARIO))
+
+
+def _run(arguments: list[str], name: str, begin_with: OnPolicyConfig | None) -> int:
+    folder = resumed_folder(arguments)
+    if folder is not None:
+        begin_with = settings_from_json(OnPolicyConfig, _stored(folder))
+    if begin_with is None:
+        command = tyro.cli(OnPolicyCommand, args=arguments, prog=name)
+    else:
+        command = tyro.cli(
+            OnPolicyCommand, args=arguments, prog=name, default=OnPolicyCommand(begin_with, resume=folder)
+        )
+    config = resolved(command.config)[0]
+    if command.resume is not None:
+        run = reopen_run(config, command.resume)
+    else:
+        label = Path(config.reward.partition(":")[0]).stem  # of a reward in a file, the file's name
+        run = create_run(config, command.out or Path("runs") / f"{config.env}-{label}-{config.seed}")
+    try:
+        with stop_signals() as stop, watching(config) as watch:
+            summary = train(config, run, watch, stop, resume=command.resume is not None)
+    except Interrupted as interrupted:
+        print(f"Stopped at step {interrupted.step:,}. Continue with: {name} --resume {run.path}")
+        return INTERRUPTED
+    _show(config, run, summary, command)
+    return 0
+
+
+def _stored(folder: Path) -> dict[str, Any]:
+    config = RunFolder.open(folder).config
+    if not config.get("on_policy"):
+        raise ValueError(f"{folder} is no on-policy run: continue it with the command that began it.")
+    return dict(config["settings"])
+
+
+def _show(config: OnPolicyConfig, run: RunFolder, summary: dict[str, Any], command: OnPolicyCommand) -> None:
+    from element_rl.plots import plot_run, save_figure
+    from element_rl.plots.on_policy import learning_curves
+
+    if command.figures:
+        written = plot_run([run], say=lambda text: None)
+        written += [save_figure(learning_curves(run), run.figures_path / f"learning.{kind}") for kind in ("png", "svg")]
+        for path in written:
+            if path.suffix == ".png":
+                print(f"Figure: {path}")
+    if command.video:
+        print(f"Video: {write_video(config, run)}")
+    summary_table(summary)
+    furthest = [value for value in summary["furthest"] if value is not None]
+    if furthest:
+        print(f"Furthest along {run.config['coverage_axes'][0]}: {', '.join(f'{value:,.1f}' for value in furthest)}")
+    print(f"Run: {run.path}")
+
+
+@contextlib.contextmanager
+def watching(config: OnPolicyConfig) -> Iterator[Watcher]:
+    """A watcher that draws a bar on a terminal, and prints lines elsewhere."""
+    console = Console()
+    agents = f"{config.seeds} seed{'s' if config.seeds > 1 else ''}"
+    workers = f"{max(config.workers, 1)} worker{'s' if config.workers > 1 else ''} each"
+    console.print(f"[bold]{config.env}[/bold], reward {config.reward}, {config.steps:,} steps × {agents}, {workers}")
+    if config.encoder is None and config.reward not in ("extrinsic", "random"):
+        console.print(
+            "States come from a random encoder, never trained (a trained one: element pretrain-encoder, then --encoder)."
+        )
+    if not sys.stdout.isatty():
+        yield _line_printer()
+        return
+    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[text]}"))
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task("train", total=config.steps, text="")
+
+        def watch(progress: RunProgress) -> None:
+            bar.update(task, completed=progress.step, text=_status(progress))
+
+        yield watch
+
+
+def _line_printer() -> Watcher:
+    printed = [0]
+
+    def watch(progress: RunProgress) -> None:
+        part = progress.step * LINES // progress.steps
+        if part > printed[0]:
+            printed[0] = part
+            print(f"{progress.step:>10,} / {progress.steps:,}  {_status(progress)}", flush=True)
+
+    return watch
+
+
+def _status(progress: RunProgress) -> str:
+    parts = [f"{progress.steps_per_second:,.0f} steps/s"]
+    for name, label, form in (
+        ("furthest", "furthest", ",.0f"),
+        ("coverage", "cells", ",.0f"),
+        ("episodic_entropy", "entropy", ".2f"),
+        ("episode_length", "length", ".0f"),
+        ("extrinsic_return", "return", ".2f"),
+    ):
+        if np.isfinite(progress.latest.get(name, np.nan)):
+            parts.append(f"{label} {progress.latest[name]:{form}}")
+    return "  ".join(parts)
