@@ -24,13 +24,13 @@ from element_rl.envs.collector import Chunk, Collector
 from element_rl.envs.robots import EnvSpec
 from element_rl.learner import Learner, LearnerState
 from element_rl.metrics import Tracker
+from element_rl.metrics_log import FINAL_SHARE, final_averages
 from element_rl.provenance import commit, hardware, versions
 from element_rl.rewards import Reward, make_reward
 from element_rl.runs import METRIC_COLUMNS, RunError, RunFolder
 from element_rl.trees import arrays_to_tree, tree_to_arrays
 
 TRANSFER = "transfer.json"  # in the folder of a run that begins with policies of another: which they are (`finetune`)
-FINAL_SHARE = 0.1  # the last tenth of a run's metrics is averaged in its summary
 
 
 class Progress(NamedTuple):
@@ -262,16 +262,11 @@ class Explorer:
     def final_metrics(self, share: float = FINAL_SHARE) -> dict[str, list[Any]]:
         """Coverage at the end; entropy, return and episode length averaged over the last `share` of the run."""
         logged = self.run.read_metrics() if self.run is not None else self._logged_here()
-        recent = logged["step"] > (1 - share) * self.step
-        final: dict[str, list[Any]] = {
-            "coverage": [int(c) for c in self.tracker.coverage()]
-            if self.spec.coverage_bounds
-            else [None] * len(self.seeds)
+        covered = self.tracker.coverage() if self.spec.coverage_bounds else None
+        return {
+            "coverage": [None] * len(self.seeds) if covered is None else [int(cells) for cells in covered],
+            **final_averages(logged, self.step, self.seeds, share),
         }
-        for name in ("episodic_entropy", "entropy_saturation", "extrinsic_return", "episode_length"):
-            values = [logged[name][recent & (logged["seed"] == seed)] for seed in self.seeds]
-            final[name] = [float(np.nanmean(v)) if np.isfinite(v).any() else None for v in values]
-        return final
 
     def _act_as_learned(self) -> None:
         self.parameters = self.learner.parameters()

@@ -16,6 +16,22 @@ from element_rl.events import first_records, metric_records
 from element_rl.files import FileError, append, write_text
 
 
+FINAL_SHARE = 0.1  # the last tenth of a run's metrics is averaged in its summary
+AVERAGED = ("episodic_entropy", "entropy_saturation", "extrinsic_return", "episode_length")
+
+
+def final_averages(
+    logged: Mapping[str, np.ndarray], step: int, seeds: Sequence[int], share: float = FINAL_SHARE
+) -> dict[str, list[float | None]]:
+    """Entropy, return and length of episodes, per seed, averaged over the last `share` of the steps up to `step`."""
+    recent = (logged["step"] > (1 - share) * step) & (logged["step"] <= step)
+    averages: dict[str, list[float | None]] = {}
+    for name in AVERAGED:
+        values = [logged[name][recent & (logged["seed"] == seed)] for seed in seeds]
+        averages[name] = [float(np.nanmean(v)) if np.isfinite(v).any() else None for v in values]
+    return averages
+
+
 class MetricsLog:
     """metrics.csv at `path`; `columns` becomes its header with the first row."""
 

@@ -21,7 +21,8 @@ import numpy as np
 
 from element_rl.envs.robots import describe
 from element_rl.evaluators import Evaluator, default_workers
-from element_rl.explore import FINAL_SHARE, Interrupted, Progress, Watcher
+from element_rl.explore import Interrupted, Progress, Watcher
+from element_rl.metrics_log import FINAL_SHARE
 from element_rl.offline.config import OfflineConfig
 from element_rl.offline.data import Part, Source, load_source
 from element_rl.offline.learner import make_algorithm, make_learner

@@ -60,6 +60,9 @@ class StudyCommand:
     updates: int | None = None  # of offline, instead of the scale's
     together: int = 1  # cells that run at the same time on this machine
     slice: str | None = None  # I/N: only every N-th cell, from the I-th (1 to N), for job schedulers; no report
+    so_far: bool = (
+        False  # run nothing: report what there is, every cell at the step that all of its environment have reached
+    )
     ray: str | None = None  # address of a Ray cluster that runs the cells ("auto": the one this machine belongs to)
     cell_cpus: float | None = None  # processors of a cell on the cluster (one per seed, and one)
     cell_gpus: float | None = None  # GPUs of a cell on the cluster (1 where it has any); 0.25 puts four on one
@@ -73,6 +76,12 @@ def main(arguments: list[str]) -> int:
     scale = chosen_scale(study, command)
     cells = chosen_cells(study, scale, command.methods)
     out = _out(command)
+    written = "element study " + shlex.join(arguments)
+    if command.so_far:
+        if command.slice is not None or command.ray is not None:
+            raise ValueError("--so-far runs nothing and reports on all cells: leave out --slice and --ray.")
+        show(conclude(study, command.scale, scale, cells, out, written, unfinished=True), out / study.name)
+        return 0
     mine = sliced(cells, command.slice)
     if command.slice is not None:
         mine = [cell for cell in mine if all(need in mine or is_done(cell_folder(out, need)) for need in cell.needs)]
@@ -80,7 +89,6 @@ def main(arguments: list[str]) -> int:
     title = f"{study.name}, {command.scale}: {len(mine)} cells"
     with stop_signals(STOPPING) as stop, watching(title, mine) as watch:
         complete = run_cells(mine, out, executor, watch, stop)
-    written = "element study " + shlex.join(arguments)
     if not complete:
         print(f"Stopped. Continue with: {written}")
         return INTERRUPTED

@@ -91,7 +91,8 @@ def curves_of(
 
 def maps_of(cells: Sequence[FinishedCell], most_frames: int = 10) -> tuple[Map, ...]:
     """Where the agents of each cell have been, all seeds together, up to each checkpoint."""
-    return tuple(_map(entry, most_frames) for entry in cells if entry.run.config.get("coverage_bounds"))
+    mapped = (entry for entry in cells if entry.run.config.get("coverage_bounds") and entry.checkpoints())
+    return tuple(_map(entry, most_frames) for entry in mapped)
 
 
 def length_notes(cells: Sequence[FinishedCell]) -> tuple[str, ...]:
@@ -124,7 +125,7 @@ def _series(entry: FinishedCell, column: str) -> Series:
 
 def _map(entry: FinishedCell, most_frames: int) -> Map:
     config, run = entry.run.config, entry.run
-    steps = entry.run.planned_checkpoints()
+    steps = entry.checkpoints()
     shown = [steps[i] for i in np.unique(np.linspace(0, len(steps) - 1, min(most_frames, len(steps))).astype(int))]
     frames = tuple(Frame.of(f"{steps_text(step)} steps", run.load_visits(step).sum(axis=0)) for step in shown)
     axes = config["coverage_axes"]

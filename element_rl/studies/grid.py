@@ -89,6 +89,10 @@ class FinishedCell:
         values[np.searchsorted(self.summary["seeds"], metrics["seed"]), when] = metrics[column]
         return steps, values
 
+    def checkpoints(self) -> list[int]:
+        """Steps of the checkpoints that the settings ask for."""
+        return self.run.planned_checkpoints()
+
 
 @dataclass(frozen=True)
 class Findings:

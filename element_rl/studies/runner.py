@@ -23,6 +23,7 @@ from element_rl.studies.figures import draw_results
 from element_rl.studies.grid import FAILURE, Cell, Scale, Study, cell_folder, finished, is_done, record, steps_done
 from element_rl.studies.report import write_report
 from element_rl.studies.results import Results, write_results
+from element_rl.studies.so_far import so_far
 from element_rl.studies.tables import write_tables
 
 POLL_SECONDS = 0.5
@@ -169,9 +170,23 @@ def gpu_memory_share(gpus: float) -> float:
     return 0.75 if gpus >= 1 else 0.9 * gpus
 
 
-def conclude(study: Study, scale_name: str, scale: Scale, cells: Sequence[Cell], out: Path, command: str) -> Results:
-    """Analyse the cells that are done; write results, tables, figures and the page into the study's folder."""
-    done = [entry for cell in cells if (entry := finished(out, cell)) is not None]
+def conclude(
+    study: Study,
+    scale_name: str,
+    scale: Scale,
+    cells: Sequence[Cell],
+    out: Path,
+    command: str,
+    unfinished: bool = False,
+) -> Results:
+    """Analyse the cells that are done; write results, tables, figures and the page into the study's folder.
+
+    `unfinished`: all cells that have begun, at the step that those of their environment have reached (`so_far.py`).
+    """
+    if unfinished:
+        done, notes = so_far(cells, out)
+    else:
+        done, notes = [entry for cell in cells if (entry := finished(out, cell)) is not None], ()
     if not done:
         raise ValueError(f"No cell of the study {study.name} in {out} is done: run them first.")
     found = study.analyse(done, scale)
@@ -183,7 +198,7 @@ def conclude(study: Study, scale_name: str, scale: Scale, cells: Sequence[Cell],
         command=command,
         cells=tuple(record(out, cell) for cell in cells),
         findings=found.sentences,
-        notes=found.notes,
+        notes=(*notes, *found.notes),
         tables=found.tables,
         curves=found.curves,
         maps=found.maps,

@@ -1,0 +1,80 @@
+"""A study that is not done, as far as it is: every cell of an environment at the last step that all of them have logged."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from element_rl.config import ExploreConfig
+from element_rl.metrics_log import final_averages
+from element_rl.runs import RunFolder
+from element_rl.studies.grid import Cell, FinishedCell, cell_folder, is_done
+
+
+@dataclass(frozen=True)
+class CellSoFar(FinishedCell):
+    """A cell as it was at a step; `summary` says what a run of that many steps would have said."""
+
+    @property
+    def until(self) -> int:
+        return int(self.summary["steps"])
+
+    def curves(self, column: str) -> tuple[np.ndarray, np.ndarray]:
+        steps, values = super().curves(column)
+        return steps[steps <= self.until], values[:, steps <= self.until]
+
+    def checkpoints(self) -> list[int]:
+        return [step for step in super().checkpoints() if step <= self.until]
+
+
+def so_far(cells: Sequence[Cell], out: Path) -> tuple[list[FinishedCell], tuple[str, ...]]:
+    """The cells that have begun, cut at the same step within an environment, and a note on each cut."""
+    if strange := next((cell for cell in cells if not isinstance(cell.config, ExploreConfig)), None):
+        raise ValueError(
+            f"--so-far reads the metrics of explorers, and {strange.name} is made of other cells: "
+            "report this study when all of it is done."
+        )
+    opened = ((cell, _opened(cell_folder(out, cell))) for cell in cells)
+    begun = [(cell, run, run.read_metrics()) for cell, run in opened if run is not None]
+    begun = [entry for entry in begun if len(entry[2].get("step", ()))]
+    entries: list[FinishedCell] = []
+    notes = []
+    for env in dict.fromkeys(cell.env for cell, _, _ in begun):
+        here = [entry for entry in begun if entry[0].env == env]
+        common = set.intersection(*(set(metrics["step"].tolist()) for _, _, metrics in here))
+        if not common:
+            raise ValueError(
+                f"The cells on {env} in {out} have no logged step in common yet: wait, or leave --so-far out."
+            )
+        until = max(common)
+        entries += [CellSoFar(cell, run, _summary(run, metrics, until)) for cell, run, metrics in here]
+        missing = [cell.method for cell, run, _ in here if not is_done(run.path)]
+        if missing:
+            notes.append(
+                f"{env}: all methods at {until:,} steps per seed, because {', '.join(missing)} went no further."
+            )
+    return entries, tuple(notes)
+
+
+def _opened(folder: Path) -> RunFolder | None:
+    return RunFolder.open(folder) if (folder / "config.json").is_file() else None
+
+
+def _summary(run: RunFolder, metrics: Mapping[str, np.ndarray], until: int) -> dict[str, Any]:
+    """What `explore` says at the end of a run, read from what it logged; a finished one says the rest itself."""
+    settings = run.config["settings"]
+    seeds = [settings["seed"] + index for index in range(settings["seeds"])]
+    before = metrics["step"] <= until
+    latest = [metrics["coverage"][before & (metrics["seed"] == seed)][-1] for seed in seeds]
+    return run.read_summary() | {
+        "env": run.config["env"],
+        "reward": run.config["reward"],
+        "steps": until,
+        "seeds": seeds,
+        "coverage": [None if np.isnan(cells) else int(cells) for cells in latest],
+        **final_averages(metrics, until, seeds),
+        "update_interval": settings["update_interval"],
+        "update_steps": settings["update_steps"],
+    }
