@@ -39,7 +39,8 @@ class ExploreConfig:
     memory: Literal["auto", "exact", "graph", "hnsw"] = "auto"  # of remembered states
     estimator: Literal["renyi", "kde", "knn"] | None = None  # of the episodic entropy
     lifelong_estimator: Literal["knn", "kde", "renyi2"] = "knn"  # which lifelong reward of Proposition 2
-    normalisation: Literal["batch", "running"] = "batch"  # minimum and maximum over the batch, or over all so far
+    # of ELEMENT's terms: minimum and maximum over the batch, or over all so far; or mean and deviation over the batch
+    normalisation: Literal["batch", "running", "standard"] = "batch"
     length_weighted: bool = False  # weigh episodes of unequal length as the paper's appendix does
     update_interval: int | None = None  # U (500,000; a tenth of the steps where the run is shorter than 5 million)
     update_steps: int | None = None  # T_u (a tenth of U)

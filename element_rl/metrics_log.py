@@ -15,7 +15,6 @@ import numpy as np
 from element_rl.events import first_records, metric_records
 from element_rl.files import FileError, append, write_text
 
-
 FINAL_SHARE = 0.1  # the last tenth of a run's metrics is averaged in its summary
 AVERAGED = ("episodic_entropy", "entropy_saturation", "extrinsic_return", "episode_length")
 

@@ -16,7 +16,9 @@ Readings where the paper is silent:
    an episode only after its end anyway.
 2. Episodes of unequal length (`length_weighted`): the appendix's minimiser Σ T·H / Σ T² of the upper bound. The sum over
    the episodes a state was in is again taken by sampling: a transition is noted T·H over the running mean of T².
-3. Min–max over the batch (as literal as any) or over all seen so far: `normalisation`.
+3. Min–max over the batch (as literal as any) or over all seen so far: `normalisation`. Beyond the paper, "standard": mean 0 and
+   deviation 1 over the batch, which a few old episodes of low entropy do not squeeze, and which leaves no large constant for the
+   critic to learn. Not where dying ends an episode: a reward below the mean would then be a reason to die.
 4. Fewer than k remembered states: the norm is over those there are.
 """
 
@@ -37,7 +39,7 @@ from element_rl.memory.graph import GraphConfig, GraphMemoryState
 from element_rl.memory.notes import merge_distances
 from element_rl.replay import Episode, Transitions
 from element_rl.rewards.interface import RewardSpec
-from element_rl.rewards.scaling import Range, empty_range, unit_scaled, widened
+from element_rl.rewards.scaling import Range, empty_range, standardised, unit_scaled, widened
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ class ElementConfig:
     lifelong_estimator: Literal["knn", "kde", "renyi2"] = "knn"  # which of Proposition 2's rewards
     lifelong_bandwidth: float = 1.0  # σ of the kernel in kde and renyi2
     tolerance: float = 1e-2  # ε of Proposition 2's condition
-    normalisation: Literal["batch", "running"] = "batch"  # over what minimum and maximum are taken
+    # minimum and maximum over the batch, or over all so far; or mean and deviation over the batch
+    normalisation: Literal["batch", "running", "standard"] = "batch"
     length_weighted: bool = False  # weigh episodes as the appendix does when their lengths differ
 
     def __post_init__(self) -> None:
@@ -184,9 +187,11 @@ class ElementReward:
         return self.config.episodic_weight * terms["reward_episodic"] + state.lifelong_weight * terms["reward_lifelong"]
 
     def reward_terms(self, state: ElementState, batch: Transitions) -> dict[str, Float[Array, " B"]]:
-        """Both terms in [0, 1], before their weights."""
+        """Both terms, before their weights: in [0, 1] unless they are standardised."""
         entropy = batch.notes["episode_entropy"]
         novelty = self.novelty(batch.notes["neighbour_distances"])
+        if self.config.normalisation == "standard":
+            return {"reward_episodic": standardised(entropy), "reward_lifelong": standardised(novelty)}
         entropy_range, novelty_range = state.entropy_range, state.novelty_range
         if self.config.normalisation == "batch":
             entropy_range, novelty_range = widened(empty_range(), entropy), widened(empty_range(), novelty)

@@ -40,6 +40,14 @@ def unit_scaled(values: Float[Array, " B"], seen: Range) -> Float[Array, " B"]:
     return jnp.where(usable, jnp.clip(scaled, 0.0, 1.0), 0.0)
 
 
+def standardised(values: Float[Array, " B"]) -> Float[Array, " B"]:
+    """(x − mean) / standard deviation of the values themselves; 0 where they are all alike."""
+    deviation = jnp.std(values)
+    # What is left of a constant after rounding is no deviation.
+    varies = deviation > 1e-6 * jnp.max(jnp.abs(values))
+    return jnp.where(varies, (values - jnp.mean(values)) / jnp.where(varies, deviation, 1.0), 0.0)
+
+
 class Moments(NamedTuple):
     """Mean and variance of everything seen, element by element."""
 

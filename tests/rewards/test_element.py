@@ -76,7 +76,7 @@ def test_weights() -> None:
 
 def test_constant_and_empty_batches_give_zero_not_nan() -> None:
     unknown = [[jnp.inf] * 3] * 2
-    for normalisation in ("batch", "running"):
+    for normalisation in ("batch", "running", "standard"):
         reward = element(normalisation=normalisation)
         state = reward.init(jax.random.key(0), SPEC)
         batch = batch_of([3.0, 3.0], unknown)
@@ -86,6 +86,16 @@ def test_constant_and_empty_batches_give_zero_not_nan() -> None:
         state, _ = reward.observe(state, episode_of(np.zeros((3, 2))))
         state, _ = reward.observe(state, episode_of(np.array([[0.0, 0], [50, 0], [0, 50]])))
         assert np.isfinite(reward.reward(state, batch_of([0.0, 1.0], unknown))).all()
+
+
+def test_standard_normalisation() -> None:
+    """Entropies 1, 2, 3, 6 have mean 3 and deviation √(14/4); novelties log 1 and three times log 4 have mean ¾ log 4."""
+    reward = element(normalisation="standard", lifelong_weight=0.5)
+    state = reward.init(jax.random.key(0), SPEC)
+    batch = batch_of([1.0, 2.0, 3.0, 6.0], [[0.0] * 3, [3.0, 0.0, 0.0], [3.0, 0.0, 0.0], [3.0, 0.0, 0.0]])
+    episodic = np.array([-2.0, -1.0, 0.0, 3.0]) / math.sqrt(3.5)
+    lifelong = np.array([-3.0, 1.0, 1.0, 1.0]) / math.sqrt(3.0)
+    np.testing.assert_allclose(reward.reward(state, batch), episodic + 0.5 * lifelong, rtol=1e-5, atol=1e-6)
 
 
 def test_running_normalisation_uses_everything_seen() -> None:
