@@ -9,7 +9,7 @@ Processor time, all threads together: what is taken from the environments that r
 
 ELEMENT's cost grows with what it remembers, so it is measured with so many nodes as well: that many states of ended episodes,
 a tenth of them in the lifelong memory. After a restart its index is made anew: `restart` says how many seconds that takes.
-States are smooth walks; encoded frames may be found faster or slower, as they lie more or less evenly.
+States are those of walks through a plane, none twice: frames that repeat cost less.
 
     python -m benchmarks.bench_bonus --nodes 0 100000 1000000
 """
@@ -98,14 +98,18 @@ def render(rows: list[dict[str, Any]]) -> str:
 
 
 def walk(generator: np.random.Generator, length: int) -> EpisodeSoFar:
-    """A walk that keeps its direction for some twenty steps, from where all walks begin."""
-    noise = generator.normal(size=(length + 1, DIM))
-    speed = np.zeros_like(noise)
+    """A walk through a world of 100 by 100 that keeps its direction for some twenty steps, seen as 32 smooth functions of the
+    place and a little noise."""
+    noise = generator.normal(size=(length + 1, 2))
+    speed, place = np.zeros((length + 1, 2)), np.zeros((length + 1, 2))
     for step in range(1, length + 1):
-        speed[step] = 0.95 * speed[step - 1] + 0.02 * noise[step]
-    states = np.cumsum(speed, axis=0).astype(np.float32)
+        speed[step] = 0.95 * speed[step - 1] + 0.1 * noise[step]
+        place[step] = np.clip(place[step - 1] + speed[step], 0, 100)
+    view = np.random.default_rng(1)
+    waves, phases = 0.3 * view.normal(size=(2, DIM)), view.uniform(0, 2 * np.pi, DIM)
+    states = np.cos(place @ waves + phases) + 0.02 * generator.normal(size=(length + 1, DIM))
     actions = generator.integers(0, ACTIONS, length).astype(np.int32)
-    return EpisodeSoFar(states, actions, np.zeros(length, np.float32), True)
+    return EpisodeSoFar(states.astype(np.float32), actions, np.zeros(length, np.float32), True)
 
 
 def _remembering(bonus: ElementBonus, state: Any, nodes: int, generator: np.random.Generator) -> Any:

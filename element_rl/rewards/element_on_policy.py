@@ -38,7 +38,7 @@ from element_rl.rewards.element import (
     states_remembered,
     window_of,
 )
-from element_rl.rewards.episode_nodes import Nodes, NodeStore, mean_entropy
+from element_rl.rewards.episode_nodes import Nodes, NodeStore
 from element_rl.rewards.scaling import Range, empty_range, unit_scaled, widened
 
 TERMS = ("reward_episodic", "reward_lifelong")
@@ -54,6 +54,7 @@ class OnPolicyElementConfig:
     )
     normalisation: Literal["batch", "recent", "running"] = "recent"  # over one rollout, the last few, or all so far
     recent_rollouts: int = 100  # how many "recent" means; 100 of 300 steps are 30,000 steps
+    merge_distance: float = 0.01  # nodes that agree to this in every dimension are searched as one that counts for all
 
     def __post_init__(self) -> None:
         for name, allowed in (("episodic_nodes", _NODES), ("normalisation", _NORMALISATIONS)):
@@ -61,6 +62,8 @@ class OnPolicyElementConfig:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(allowed)}.")
         if self.recent_rollouts < 1:
             raise ValueError(f"recent_rollouts must be at least 1, got {self.recent_rollouts}.")
+        if self.merge_distance < 0:
+            raise ValueError(f"merge_distance must not be negative, got {self.merge_distance}.")
 
 
 _NODES = ("all", "window")
@@ -94,9 +97,10 @@ class OnPolicyElement:
         self._element = ElementReward(config.element)
         spare = 4 * max_episode_steps  # episodes end where they end, not at the last step of the run
         remembered = states_remembered(total_steps + spare, config.element)
-        self._lifelong = NodeStore(config.element, state_dim, remembered)
+        self._lifelong = NodeStore(config.element, state_dim, remembered, config.merge_distance)
         asks_all = config.episodic_nodes == "all"
-        self._episodic = NodeStore(config.element, state_dim, total_steps + spare if asks_all else 0)
+        visited = total_steps + spare if asks_all else 0
+        self._episodic = NodeStore(config.element, state_dim, visited, config.merge_distance)
         self._entropy = jax.jit(self._padded_entropy)
         self._scale = jax.jit(self._scaled)
         self._latest: tuple[OnPolicyElementState, Float[np.ndarray, "T D"], Judged] | None = None
@@ -171,11 +175,9 @@ class OnPolicyElement:
         if self._latest is not None and self._latest[0] is state and np.array_equal(self._latest[1], states):
             return self._latest[2]
         k = self.config.element.num_neighbours
-        distances, ids = self._lifelong.query(state.lifelong, states, k)
+        distances, entropies = self._lifelong.query(state.lifelong, states, k)
         if self.config.episodic_nodes == "all":
-            entropies = mean_entropy(state.episodic, self._episodic.query(state.episodic, states, k)[1])
-        else:
-            entropies = mean_entropy(state.lifelong, ids)
+            entropies = self._episodic.query(state.episodic, states, k).entropies
         terms, low_high = self._scale(_padded(entropies, np.nan), _padded(distances, np.inf), state.ranges)
         judged = Judged(np.asarray(terms)[:, : len(states)], np.asarray(low_high), distances)
         self._latest = (state, states.copy(), judged)

@@ -12,7 +12,7 @@ from element_rl.entropy import renyi_entropy
 from element_rl.files import read_arrays, write_arrays
 from element_rl.rewards.element import ElementConfig
 from element_rl.rewards.element_on_policy import OnPolicyElement, OnPolicyElementConfig, padded_length
-from element_rl.rewards.episode_nodes import PIECE, NodeStore, mean_entropy
+from element_rl.rewards.episode_nodes import PIECE, NodeStore
 from element_rl.trees import arrays_to_tree, tree_to_arrays
 
 FAR = 1000.0  # states so far apart that the kernel sees no likeness: T of them have an entropy of log2 T bits
@@ -20,7 +20,7 @@ FAR = 1000.0  # states so far apart that the kernel sees no likeness: T of them 
 
 def element(options: dict[str, Any] | None = None, **element_options: Any) -> OnPolicyElement:
     """Windows of steps 11 … 14, 21 … 24 and so on; in them four states enter."""
-    windows = {"update_interval": 10, "update_steps": 5, "memory": "exact"}
+    windows: dict[str, Any] = {"update_interval": 10, "update_steps": 5, "memory": "exact"}
     config = OnPolicyElementConfig(ElementConfig(**windows | element_options), **(options or {}))
     return OnPolicyElement(config, state_dim=2, total_steps=200, max_episode_steps=10)
 
@@ -144,6 +144,7 @@ def test_scaling_by_one_rollout_loses_how_rollouts_compare() -> None:
     """Episodes of many sizes in a plane: scaled by recent rollouts the mean episodic term of a rollout follows that of the
     unscaled entropies; scaled by itself, hardly."""
     follows = {}
+    normalisation: Any
     for normalisation in ("batch", "recent"):
         rng = np.random.default_rng(0)
         reward = OnPolicyElement(
@@ -156,8 +157,7 @@ def test_scaling_by_one_rollout_loses_how_rollouts_compare() -> None:
             states = np.cumsum(steps, axis=0).astype(np.float32)
             for rollout in (states[:100], states[100:]):
                 if number >= 20:
-                    ids = reward._episodic.query(state.episodic, rollout, 3)[1]
-                    unscaled = mean_entropy(state.episodic, ids)
+                    unscaled = reward._episodic.query(state.episodic, rollout, 3).entropies
                     means.append((unscaled.mean(), reward.reward_terms(state, rollout)["reward_episodic"].mean()))
                 state = reward.count(state, rollout)
             state, _ = reward.observe(state, states, 200 * (number + 1))
@@ -176,6 +176,40 @@ def test_asking_changes_nothing_and_older_states_keep_their_meaning() -> None:
     np.testing.assert_array_equal(other.episodic.states[10:20], line(*range(40, 50)))
     np.testing.assert_array_equal(reward.reward(older, line(1, 5, 9)), before[0])
     assert reward._judge(newer, line(15)).low_high[1, 0] < reward._judge(other, line(15)).low_high[1, 0]
+
+
+def test_places_that_were_visited_often_count_as_often() -> None:
+    """Nodes 0, 0, 0.001, 2 and 5 with entropies 1, 2, 6, 4 and 8: 0 is one place of three visits with a mean of 3."""
+    store = NodeStore(ElementConfig(memory="exact"), dim=2, capacity=9, merge_distance=0.01)
+    nodes = store.append(store.create(), line(0, 0, 0.001, 2, 5), np.array([1, 2, 6, 4, 8], np.float32))
+    for k, distances, entropy in (
+        (2, [1, 1], 3),
+        (4, [1, 1, 1, 1], (3 * 3 + 4) / 4),
+        (6, [1, 1, 1, 1, 4, np.inf], 21 / 5),
+    ):
+        found = store.query(nodes, line(1), k)
+        np.testing.assert_allclose(found.distances, [distances], rtol=1e-5)
+        np.testing.assert_allclose(found.entropies, [entropy], rtol=1e-5)
+    apart = NodeStore(ElementConfig(memory="exact"), dim=2, capacity=9)
+    nodes = apart.append(apart.create(), line(0, 0, 0.001), np.array([1, 2, 6], np.float32))
+    assert apart.query(nodes, line(0.002), 1).entropies == pytest.approx(6)
+
+
+def test_hnsw_stands_states_that_repeat() -> None:
+    """Forty places, each visited five hundred times in a row: what exact search finds, hnsw finds."""
+    rng = np.random.default_rng(0)
+    places = rng.normal(size=(40, 2)).astype(np.float32)
+    visited = np.repeat(places, 500, axis=0)
+    entropies = rng.uniform(size=len(visited)).astype(np.float32)
+    asked = rng.normal(size=(50, 2)).astype(np.float32)
+    found = []
+    kind: Any
+    for kind in ("exact", "hnsw"):
+        store = NodeStore(ElementConfig(memory=kind), dim=2, capacity=len(visited), merge_distance=0.01)
+        found.append(store.query(store.append(store.create(), visited, entropies), asked, 3))
+    np.testing.assert_allclose(found[0].distances, found[1].distances, rtol=1e-4)
+    nearest = np.linalg.norm(asked[:, None] - places[None], axis=2).min(axis=1)
+    np.testing.assert_allclose(found[1].distances, np.repeat(nearest[:, None], 3, axis=1), rtol=1e-4)
 
 
 def test_what_does_not_fit_is_left_out() -> None:
