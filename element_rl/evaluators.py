@@ -14,7 +14,7 @@ import gc
 import os
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context, parent_process
@@ -32,6 +32,7 @@ from element_rl.envs.workers import NICENESS, worker_surroundings
 
 Parameters = Mapping[str, np.ndarray]
 Seed = tuple[int, int, int]  # of the agent, the update, the episode
+RunEpisode = Callable[[gymnasium.Env, Parameters, Seed, bool], tuple[float, int]]  # the last: deterministic
 
 
 def episode_return(
@@ -51,16 +52,25 @@ def episode_return(
 class Evaluator:
     """Worker processes for episodes; `num_workers` 0: none, episodes are run by `wait`."""
 
-    def __init__(self, env: str, env_options: Mapping[str, Any], num_workers: int) -> None:
+    def __init__(
+        self,
+        env: str,
+        env_options: Mapping[str, Any],
+        num_workers: int,
+        make: Callable[..., gymnasium.Env] = make_env,
+        run: RunEpisode = episode_return,
+    ) -> None:
+        """`make` the environment, and `run` an episode in it; both are functions of modules that load no JAX."""
+        self._run = run
         self._pool: ProcessPoolExecutor | None = None
         self._env: gymnasium.Env | None = None
         self._waiting: list[tuple[Parameters, Seed, bool]] = []
         self._futures: list[Future[tuple[float, int]]] = []
         self._shape = (0, 0)
         if num_workers == 0:
-            self._env = make_env(env, **env_options)
+            self._env = make(env, **env_options)
             return
-        made = make_env(env, **env_options)  # imports the module of "module:Env-v0", and refuses what cannot be made
+        made = make(env, **env_options)  # imports the module of "module:Env-v0", and refuses what cannot be made
         assert made.spec is not None
         registration = gymnasium.spec(made.spec.id)
         made.close()
@@ -68,7 +78,7 @@ class Evaluator:
             num_workers,
             mp_context=get_context("spawn"),
             initializer=_prepare,
-            initargs=(registration, dict(env_options)),
+            initargs=(registration, dict(env_options), make),
         )
 
     def start(self, parameters: Parameters, seeds: Sequence[Sequence[Seed]], deterministic: bool = True) -> None:
@@ -79,7 +89,7 @@ class Evaluator:
             self._waiting += [(own, seed, deterministic) for seed in own_seeds]
         if self._pool is not None:
             with worker_surroundings():  # processes are born here, when there are episodes for them
-                self._futures = [self._pool.submit(_run, *episode) for episode in self._waiting]
+                self._futures = [self._pool.submit(_episode, self._run, *episode) for episode in self._waiting]
             self._waiting = []
 
     def done(self) -> bool:
@@ -99,7 +109,7 @@ class Evaluator:
                 "A process that evaluates died, perhaps for want of memory: resume with fewer --workers."
             ) from error
         if self._env is not None:
-            results = [episode_return(self._env, *episode) for episode in self._waiting]
+            results = [self._run(self._env, *episode) for episode in self._waiting]
         self._futures, self._waiting = [], []
         returns, lengths = (np.array(column).reshape(self._shape) for column in zip(*results, strict=True))
         return returns.astype(np.float64), lengths.astype(np.int64)
@@ -130,7 +140,9 @@ def default_workers(episodes: int) -> int:
 _own_env: list[gymnasium.Env] = []  # of a worker process
 
 
-def _prepare(registration: gymnasium.envs.registration.EnvSpec, env_options: dict[str, Any]) -> None:
+def _prepare(
+    registration: gymnasium.envs.registration.EnvSpec, env_options: dict[str, Any], make: Callable[..., gymnasium.Env]
+) -> None:
     """In a worker process, once: its environment, and an end when the main process has gone, however it went."""
     for number in (signal.SIGINT, signal.SIGTERM):  # the main process decides: its checkpoint needs these episodes
         signal.signal(number, signal.SIG_IGN)
@@ -138,7 +150,7 @@ def _prepare(registration: gymnasium.envs.registration.EnvSpec, env_options: dic
     if hasattr(os, "nice"):
         os.nice(NICENESS)
     gymnasium.registry.setdefault(registration.id, registration)
-    _own_env.append(make_env(registration.id, **env_options))
+    _own_env.append(make(registration.id, **env_options))
     gc.freeze()
 
 
@@ -149,8 +161,8 @@ def _leave_with_parent() -> None:
         os._exit(1)
 
 
-def _run(parameters: Parameters, seed: Seed, deterministic: bool) -> tuple[float, int]:
-    return episode_return(_own_env[0], parameters, seed, deterministic)
+def _episode(run: RunEpisode, parameters: Parameters, seed: Seed, deterministic: bool) -> tuple[float, int]:
+    return run(_own_env[0], parameters, seed, deterministic)
 
 
 def _action(
