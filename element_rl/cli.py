@@ -28,15 +28,21 @@ COMMANDS = {
     "collect": "make a dataset of what the policies of a run do",
     "offline": "learn a task from datasets, without acting",
     "finetune": "go on with the policies of a run, on a task",
+    "pretrain-encoder": "train an encoder of an environment's images, for its explorers",
+    "on-policy": "train explorers of an environment that shows images, with A3C",
+    "mario": "the same on Super Mario Bros 1-1",
     "maze": "see the method on a small maze, in under a minute",
     "study": "run an experiment of the paper, from nothing to a report",
     "report": "write the page of a study again",
 }
 
-ELSEWHERE = {  # commands with a module of their own, imported when they are used
+ELSEWHERE = {  # commands with a module of their own, imported when they are used; its function `main`, if none is named
     "collect": "element_rl.collect.command",
     "offline": "element_rl.offline.command",
     "finetune": "element_rl.finetune.command",
+    "pretrain-encoder": "element_rl.pretraining.command",
+    "on-policy": "element_rl.on_policy.command",
+    "mario": "element_rl.on_policy.command:main_mario",
     "maze": "element_rl.studies.maze_command",
     "study": "element_rl.studies.command",
 }
@@ -58,7 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         own = {"explore": _explore, "evaluate": _evaluate, "plot": _plot, "report": _report}
         if name in own:
             return own[name](rest)
-        return int(importlib.import_module(ELSEWHERE[name]).main(rest))
+        module, _, function = ELSEWHERE[name].partition(":")
+        return int(getattr(importlib.import_module(module), function or "main")(rest))
     except (ValueError, OSError) as error:
         return _complain(str(error))
     except KeyboardInterrupt:
@@ -179,7 +186,7 @@ def _report(arguments: list[str]) -> int:
 
 
 def _overview() -> str:
-    lines = [f"  element {name:<10} {text}" for name, text in COMMANDS.items()]
+    lines = [f"  element {name:<{max(map(len, COMMANDS))}} {text}" for name, text in COMMANDS.items()]
     return "\n".join(
         ["Exploration without reward.", "", *lines, "", "Each of them explains itself: element explore --help"]
     )

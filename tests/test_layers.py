@@ -16,7 +16,7 @@ ALLOWED = {
     "files": set(),
     "entropy": {"distances"},
     "memory": {"distances", "files"},
-    "encoders": set(),
+    "encoders": {"files", "settings", "trees"},
     "envs": set(),
     "mlp": set(),
     "agents": {"mlp"},
