@@ -81,6 +81,8 @@ class SuperMarioBros(gymnasium.Env[np.ndarray, int | np.integer]):
     coverage_axes = ("x", "y")
     coverage_bounds = ((0.0, 3200.0), (0.0, 600.0))
     coverage_cells = (100, 200)
+    coverage_unit = "pixels"
+    coverage_start = (40.0, 79.0)
 
     def __init__(self, render_mode: str | None = None, **options: Any) -> None:
         self.options = _checked(MarioOptions(**options))

@@ -39,6 +39,8 @@ class Rooms(gymnasium.Env[np.ndarray, int | np.integer]):
     coverage_axes = ("x", "y")
     coverage_bounds = ((0.0, float(SHAPE[1])), (0.0, float(SHAPE[0])))
     coverage_cells = (SHAPE[1], SHAPE[0])  # a cell is a tile
+    coverage_unit = "tiles"
+    coverage_start = (START[1] + 0.5, SHAPE[0] - START[0] - 0.5)
 
     def __init__(self, goal_distance: int | None = None, progress_reward: float = 0.0) -> None:
         steps_from_start = distances(_WALL, START)

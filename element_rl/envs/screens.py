@@ -7,9 +7,11 @@
 Any other Gymnasium environment with images (uint8, grey or RGB) and Discrete actions works too: its frames are made grey (the
 luma of ITU-R 601) and scaled to 84 × 84, each new pixel the mean of the old ones under it. It has no coverage map, and its
 position is zero, unless it says more of itself: `info["position"]` (two numbers) at reset and every step, and the attributes
-`action_names`, `coverage_axes`, `coverage_bounds` and `coverage_cells`, which mean what they mean in ScreenSpec.
+`action_names`, `coverage_axes`, `coverage_bounds`, `coverage_cells`, `coverage_unit` and `coverage_start`, which mean what they
+mean in ScreenSpec.
 """
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +40,8 @@ class ScreenSpec:
     coverage_axes: tuple[str, str] | None = None
     coverage_bounds: Bounds | None = None  # of the two axes
     coverage_cells: tuple[int, int] = (CELLS_PER_AXIS, CELLS_PER_AXIS)  # along the two axes
+    coverage_unit: str = ""  # of positions: tiles, pixels
+    coverage_start: tuple[float, float] | None = None  # about where episodes begin
 
 
 def describe_screen(name: str, **options: Any) -> ScreenSpec:
@@ -57,7 +61,25 @@ def describe_screen(name: str, **options: Any) -> ScreenSpec:
             coverage_axes=getattr(known, "coverage_axes", None),
             coverage_bounds=getattr(known, "coverage_bounds", None),
             coverage_cells=getattr(known, "coverage_cells", (CELLS_PER_AXIS, CELLS_PER_AXIS)),
+            coverage_unit=getattr(known, "coverage_unit", ""),
+            coverage_start=getattr(known, "coverage_start", None),
         )
+    finally:
+        env.close()
+
+
+@functools.cache
+def is_screen(name: str) -> bool:
+    """Whether environment ``name`` shows images and takes one of a few actions. Of Mario it is known where he cannot be made."""
+    name = ALIASES.get(name, name)
+    if name == MARIO:
+        return True
+    env = make_env(name)
+    try:
+        _checked_spaces(name, env)
+        return True
+    except ValueError:
+        return False
     finally:
         env.close()
 

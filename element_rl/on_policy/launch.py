@@ -26,6 +26,8 @@ def create_run(config: OnPolicyConfig, folder: Path) -> RunFolder:
         "coverage_bounds": spec.coverage_bounds,
         "coverage_axes": spec.coverage_axes,
         "coverage_cells": spec.coverage_cells,
+        "coverage_unit": spec.coverage_unit,
+        "coverage_start": spec.coverage_start,
         "settings": dataclasses.asdict(config),
     }
     run = RunFolder.create(folder, settings, metric_columns(bonus))

@@ -21,7 +21,7 @@ from element_rl.envs.screens import ScreenSpec
 from element_rl.explore import FINAL_SHARE, Interrupted, Progress, Watcher
 from element_rl.on_policy.actor import Surroundings
 from element_rl.on_policy.agent import Agent
-from element_rl.on_policy.bonus import Bonus
+from element_rl.on_policy.bonus import Bonus, ElementBonus
 from element_rl.on_policy.config import OnPolicyConfig, agent_seeds, bonus_of, env_options, resolved
 from element_rl.on_policy.launch import ENCODER, metric_columns
 from element_rl.on_policy.measures import Measures, PendingRows
@@ -37,10 +37,14 @@ def train(
     watch: Watcher = lambda progress: None,
     stop: Callable[[], bool] = lambda: False,
     resume: bool = False,
+    wait_seconds: float = 0.0,
 ) -> dict[str, Any]:
-    """Train, leaving metrics, checkpoints and a summary in the run folder; the summary."""
+    """Train, leaving metrics, checkpoints and a summary in the run folder; the summary.
+
+    `wait_seconds`: for another process that is still at work in the folder.
+    """
     config, spec = resolved(config)
-    with run.exclusively():
+    with run.exclusively(wait_seconds):
         encoder = load_encoder(run.path / ENCODER)
         with OnPolicy(config, spec, encoder, bonus_of(config, spec, encoder), run) as training:
             if resume and run.latest_checkpoint() is not None:
@@ -174,6 +178,7 @@ class OnPolicy:
             **self.final_metrics(),
             "workers": self.config.workers,
             "encoder": "trained" if self.config.encoder is not None else "random",
+            **_update_window(self.agents[0].bonus),
             "versions": versions(),
             "commit": commit(),
             "hardware": hardware(),
@@ -266,6 +271,14 @@ def random_policy(config: OnPolicyConfig, spec: ScreenSpec, encoder: FrozenEncod
     with OnPolicy(config, spec, encoder, None, None) as training:
         training.train(lambda progress: None, lambda: False)
         return {"steps": training.step, "seeds": training.seeds, **training.final_metrics(share=1.0)}
+
+
+def _update_window(bonus: Bonus | None) -> dict[str, int]:
+    """ELEMENT's U and T_u as they were."""
+    if not isinstance(bonus, ElementBonus):
+        return {}
+    window = bonus.config.element
+    return {"update_interval": window.update_interval, "update_steps": window.update_steps}
 
 
 def _part(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:

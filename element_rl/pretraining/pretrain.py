@@ -38,9 +38,13 @@ def pretrain_encoder(
     run: RunFolder,
     watch: Watcher = lambda stage, progress: None,
     stop: Callable[[], bool] = lambda: False,
+    wait_seconds: float = 0.0,
 ) -> dict[str, Any]:
-    """Collect, train and probe, going on with what is in the run folder; the summary. `Interrupted` when told to stop."""
-    with run.exclusively():
+    """Collect, train and probe, going on with what is in the run folder; the summary. `Interrupted` when told to stop.
+
+    `wait_seconds`: for another process that is still at work in the folder.
+    """
+    with run.exclusively(wait_seconds):
         if summary := run.read_summary():
             return summary
         spec, options = describe_screen(config.env, **env_options(config)), env_options(config)
