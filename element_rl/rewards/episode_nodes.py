@@ -28,6 +28,9 @@ from element_rl.rewards.element import ElementConfig
 PIECE = 64  # places that enter an index together
 LARGEST_EXACT = 4_096  # on a CPU: searching so many for a rollout of 300 takes 16 ms, with hnsw 5
 CANDIDATES = 128  # places an hnsw query keeps in view; pieces are too alike for hnsw to choose by itself
+LINKS = (
+    32  # of a place to others, twice hnsw's usual number: episodes begin where all begin, and lead out of that crowd
+)
 
 
 class Nodes(NamedTuple):
@@ -101,7 +104,7 @@ class NodeStore:
             kind = "exact" if few else "hnsw"
         own: dict[str, dict[str, Any]] = {
             "graph": {"config": self._config.graph},
-            "hnsw": {"search_candidates": CANDIDATES},
+            "hnsw": {"search_candidates": CANDIDATES, "num_links": LINKS},
         }
         return make_memory(kind, self._dim, max(self._capacity, 1), **own.get(kind, {}))
 
