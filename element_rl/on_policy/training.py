@@ -18,7 +18,7 @@ import numpy as np
 
 from element_rl.encoders.frozen import FrozenEncoder, load_encoder
 from element_rl.envs.screens import ScreenSpec
-from element_rl.explore import FINAL_SHARE, Interrupted, Progress, Watcher
+from element_rl.explore import FINAL_SHARE, TRANSFER, Interrupted, Progress, Watcher
 from element_rl.on_policy.actor import Surroundings
 from element_rl.on_policy.agent import Agent
 from element_rl.on_policy.bonus import Bonus, ElementBonus
@@ -28,7 +28,7 @@ from element_rl.on_policy.measures import Measures, PendingRows
 from element_rl.on_policy.rollout import Place
 from element_rl.on_policy.workers import Crew, WorkerError
 from element_rl.provenance import commit, hardware, versions
-from element_rl.runs import RunFolder
+from element_rl.runs import RunError, RunFolder
 
 
 def train(
@@ -38,10 +38,13 @@ def train(
     stop: Callable[[], bool] = lambda: False,
     resume: bool = False,
     wait_seconds: float = 0.0,
+    begin: Callable[["OnPolicy"], None] | None = None,
+    facts: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Train, leaving metrics, checkpoints and a summary in the run folder; the summary.
 
-    `wait_seconds`: for another process that is still at work in the folder.
+    `wait_seconds`: for another process that is still at work in the folder. `begin` is called with agents that start afresh, not
+    with those that go on from a checkpoint. `facts` are added to the summary.
     """
     config, spec = resolved(config)
     with run.exclusively(wait_seconds):
@@ -52,13 +55,24 @@ def train(
             else:
                 if resume:
                     run.truncate_metrics(-1)  # killed before its first checkpoint: from the beginning
-                if config.begin is not None:
-                    training.begin_with(RunFolder.open(config.begin))
+                _begin(training, run, begin)
             training.train(watch, stop)
             summary = training.summary()
     summary["random_policy"] = random_policy(config, spec, encoder) if config.reward != "random" else None
+    summary |= facts or {}
     run.write_summary(summary)
     return summary
+
+
+def _begin(training: "OnPolicy", run: RunFolder, begin: Callable[["OnPolicy"], None] | None) -> None:
+    if begin is not None:
+        begin(training)
+    elif (run.path / TRANSFER).exists():
+        raise RunError(
+            f"The run {run.path} was stopped before its policies were transferred to it: continue it with element finetune."
+        )
+    elif training.config.begin is not None:
+        training.begin_with(RunFolder.open(training.config.begin).load_policy())
 
 
 class OnPolicy:
@@ -95,12 +109,16 @@ class OnPolicy:
         """Environment steps done by the agent that has done the fewest."""
         return min(agent.steps for agent in self.agents)
 
-    def begin_with(self, source: RunFolder) -> None:
-        """Begin with the last policies of another run; agent i with its i-th, over again where it has fewer."""
-        policy = source.load_policy()
-        count = len(next(iter(policy.values())))
+    def begin_with(self, policies: Mapping[str, np.ndarray]) -> None:
+        """Act as others have learned to: agent i as the i-th of the policies, over again where there are fewer."""
+        count = len(next(iter(policies.values())))
         for index, agent in enumerate(self.agents):
-            agent.begin_with({name: array[index % count] for name, array in policy.items()})
+            agent.begin_with({name: array[index % count] for name, array in policies.items()})
+
+    def policies(self) -> dict[str, np.ndarray]:
+        """Parameters of all agents."""
+        each = [agent.parameters() for agent in self.agents]
+        return {name: np.stack([parameters[name] for parameters in each]) for name in each[0]}
 
     def train(self, watch: Watcher, stop: Callable[[], bool]) -> None:
         """Act and learn until the steps are done. Raises `Interrupted`, at a checkpoint, when told to stop."""
@@ -141,10 +159,9 @@ class OnPolicy:
         for (agent, worker), place in crew.places.items():
             counts = np.array([place.rollouts, place.episode])
             parts[f"place/{agent}/{worker}"] = {"counts": counts, "actions": place.actions, "lstm": place.lstm}
-        policies = [agent.parameters() for agent in self.agents]
         self.run.save_checkpoint(
             step,
-            {name: np.stack([policy[name] for policy in policies]) for name in policies[0]},
+            self.policies(),
             self.measures.visits if self.spec.coverage_bounds is not None else None,
             {f"{part}/{name}": array for part, arrays in parts.items() for name, array in arrays.items()},
             {"step": self.step, "seconds": self.seconds},
