@@ -28,9 +28,7 @@ from element_rl.rewards.element import ElementConfig
 PIECE = 64  # places that enter an index together
 LARGEST_EXACT = 4_096  # on a CPU: searching so many for a rollout of 300 takes 16 ms, with hnsw 5
 CANDIDATES = 128  # places an hnsw query keeps in view; pieces are too alike for hnsw to choose by itself
-LINKS = (
-    32  # of a place to others, twice hnsw's usual number: episodes begin where all begin, and lead out of that crowd
-)
+LINKS = 32  # of a place to others; twice hnsw's usual number, since all episodes begin in the same crowd of places
 
 
 class Nodes(NamedTuple):
