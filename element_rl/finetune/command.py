@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 import tyro
@@ -14,12 +14,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from element_rl.agents.a3c import A3CConfig
 from element_rl.agents.sac import SACConfig
 from element_rl.config import ExploreConfig
 from element_rl.explore import Interrupted
 from element_rl.explore import Progress as RunProgress
-from element_rl.finetune.config import FinetuneConfig, task_settings
-from element_rl.finetune.training import Stage, Watcher, finetune, stored_transfer
+from element_rl.finetune.comparison import number_text
+from element_rl.finetune.config import FinetuneConfig
+from element_rl.finetune.training import Stage, Watcher, finetune, form_of, stored_transfer
+from element_rl.on_policy.config import OnPolicyConfig
 from element_rl.runs import RunError, RunFolder
 from element_rl.settings import settings_from_json
 from element_rl.stopping import INTERRUPTED, stop_signals
@@ -27,25 +30,28 @@ from element_rl.stopping import INTERRUPTED, stop_signals
 WORDS: dict[Stage, str] = {"choosing": "choosing (episodes)", "transferred": "transferred", "scratch": "from scratch"}
 NO_RUN = Path("RUN")  # stands where none was named, as the help text shows it
 LINES = 20  # per stage, where there is no terminal
+Learner = TypeVar("Learner", SACConfig, A3CConfig)
 
 
 @dataclass(frozen=True)
 class FinetuneCommand:
-    """Transfer to each agent's task the policy of its best checkpoint and train it there, beside SAC from scratch.
+    """Transfer to each agent's task the policy of its best checkpoint and train it there, beside agents from scratch.
 
-    The same command, given again, goes on where it stopped.
+    Runs of element explore go on with SAC, those of element on-policy and element mario with A3C. The same command, given again,
+    goes on where it stopped.
     """
 
     config: Annotated[FinetuneConfig, tyro.conf.arg(name="")]
     out: Path | None = None  # where everything goes (runs/RUN-finetuned)
     resume: Path | None = None  # continue what is in this folder; settings are taken from it
-    sac: SACConfig = field(default_factory=SACConfig)  # the learner; not given: as in the run
+    sac: SACConfig = field(default_factory=SACConfig)  # the learner of robots; not given: as in the run
+    a3c: A3CConfig = field(default_factory=A3CConfig)  # the learner on screens; not given: as in the run
 
 
 def main(arguments: list[str]) -> int:
     command = _parsed(arguments)
     config, folder = command.config, command.resume or command.out or _default_folder(command.config)
-    task, _ = task_settings(config, RunFolder.open(config.run))
+    task = form_of(config).task
     resumes = command.resume is not None or stored_transfer(folder) is not None
     try:
         with stop_signals() as stop, watching(config, task) as watch:
@@ -72,19 +78,22 @@ def _parsed(arguments: list[str]) -> FinetuneCommand:
         config = settings_from_json(FinetuneConfig, stored["config"])
     elif config.run == NO_RUN:
         raise ValueError("Name the run whose policies are to be transferred: element finetune RUN.")
-    explored = _learner_of(RunFolder.open(config.run))
-    default = dataclasses.replace(first, config=config, sac=config.sac or explored)
+    settings = RunFolder.open(config.run).config.get("settings")
+    sac, a3c = _learner_of(settings, "sac", SACConfig), _learner_of(settings, "a3c", A3CConfig)
+    default = dataclasses.replace(first, config=config, sac=config.sac or sac, a3c=config.a3c or a3c)
     command = tyro.cli(FinetuneCommand, args=arguments, prog="element finetune", default=default)
-    sac = None if command.sac == explored else command.sac
-    return dataclasses.replace(command, config=dataclasses.replace(command.config, sac=sac))
+    config = dataclasses.replace(
+        command.config,
+        sac=None if command.sac == sac else command.sac,
+        a3c=None if command.a3c == a3c else command.a3c,
+    )
+    return dataclasses.replace(command, config=config)
 
 
-def _learner_of(source: RunFolder) -> SACConfig:
-    """The run's settings of SAC; those of a folder that is no such run are complained of later."""
-    settings = source.config.get("settings")
-    if not isinstance(settings, dict) or not isinstance(settings.get("sac"), dict):
-        return SACConfig()
-    return settings_from_json(SACConfig, settings["sac"])
+def _learner_of(settings: Any, name: str, kind: type[Learner]) -> Learner:
+    """The run's settings of its learner; those of a folder that is no such run are complained of later."""
+    own = settings.get(name) if isinstance(settings, dict) else None
+    return settings_from_json(kind, own) if isinstance(own, dict) else kind()
 
 
 def _default_folder(config: FinetuneConfig) -> Path:
@@ -92,7 +101,7 @@ def _default_folder(config: FinetuneConfig) -> Path:
 
 
 @contextlib.contextmanager
-def watching(config: FinetuneConfig, task: ExploreConfig) -> Iterator[Watcher]:
+def watching(config: FinetuneConfig, task: ExploreConfig | OnPolicyConfig) -> Iterator[Watcher]:
     """A bar per stage on a terminal, lines elsewhere."""
     console = Console()
     agents = f"{task.seeds} seed{'s' if task.seeds > 1 else ''}"
@@ -130,7 +139,7 @@ def _line_printer() -> Watcher:
 
 def _status(progress: RunProgress) -> str:
     task_return = progress.latest.get("extrinsic_return", np.nan)
-    known = f"  return {task_return:,.1f}" if np.isfinite(task_return) else ""
+    known = f"  return {number_text(task_return)}" if np.isfinite(task_return) else ""
     return f"{progress.steps_per_second:,.0f}/s{known}"
 
 
@@ -175,5 +184,5 @@ def _numbers(values: Sequence[float | int | None]) -> str:
     if not known:
         return "–"
     missing = f", {len(known)} of {len(values)} seeds" if len(known) < len(values) else ""
-    spread = f"  ({min(known):,.0f} to {max(known):,.0f}{missing})" if len(values) > 1 else ""
-    return f"{np.mean(known):,.0f}{spread}"
+    spread = f"  ({number_text(min(known))} to {number_text(max(known))}{missing})" if len(values) > 1 else ""
+    return f"{number_text(float(np.mean(known)))}{spread}"

@@ -1,4 +1,4 @@
-"""A transferred policy beside SAC from scratch: what the head start was worth, in numbers, a table and a figure.
+"""A transferred policy beside agents from scratch: what the head start was worth, in numbers, a table and a figure.
 
     zero_shot_return      of the transferred policy, before it learns anything of the task
     final_return          mean over the last tenth of the steps
@@ -107,7 +107,7 @@ def steps_to_reach(
 def table(summary: dict[str, Any]) -> str:
     """One line per seed and one of means, in Markdown."""
     measures = ("final_return", "area_under_curve", "steps_to_reach")
-    reach = "never reached" if summary["return_to_reach"] is None else f"{summary['return_to_reach']:,.0f}"
+    reach = "never reached" if summary["return_to_reach"] is None else number_text(summary["return_to_reach"])
     names = ("final return", "mean return over training", f"steps to a return of {reach}")
     header = [
         "seed",
@@ -119,11 +119,13 @@ def table(summary: dict[str, Any]) -> str:
     for index, seed in enumerate(summary["seeds"]):
         numbers = [summary[run][name][index] for name in measures for run in ("transferred", "scratch")]
         lines.append(
-            [str(seed), f"{summary['transferred_step'][index]:,}", _text(summary["zero_shot_return"][index])]
-            + [_text(number) for number in numbers]
+            [str(seed), f"{summary['transferred_step'][index]:,}", number_text(summary["zero_shot_return"][index])]
+            + [number_text(number) for number in numbers]
         )
     columns = [summary[run][name] for name in measures for run in ("transferred", "scratch")]
-    lines.append(["mean", "", _text(_mean(summary["zero_shot_return"])), *(_mean_text(column) for column in columns)])
+    lines.append(
+        ["mean", "", number_text(_mean(summary["zero_shot_return"])), *(_mean_text(column) for column in columns)]
+    )
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
@@ -133,10 +135,11 @@ def _mean(values: Sequence[float | int | None]) -> float | None:
     return float(np.mean(known)) if known and len(known) == len(values) else None
 
 
-def _text(value: float | int | None) -> str:
+def number_text(value: float | int | None) -> str:
+    """Small numbers with two digits after the point: a return may be between 0 and 1."""
     return "–" if value is None else f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:,.2f}"
 
 
 def _mean_text(values: Sequence[float | int | None]) -> str:
     known = sum(value is not None for value in values)
-    return _text(_mean(values)) if known == len(values) else f"{known} of {len(values)} seeds"
+    return number_text(_mean(values)) if known == len(values) else f"{known} of {len(values)} seeds"

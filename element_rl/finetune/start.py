@@ -1,7 +1,7 @@
 """What fine-tuning starts from: which checkpoint of a run, how well it does the task, and the agents made of it.
 
     chosen_start    acts with the checkpoints in the task's environment and takes, for every agent, its own best
-    transplanted    fresh agents with the policies of these checkpoints
+    transplanted    fresh agents of SAC with the policies of these checkpoints
 
 Actions are drawn from the policy unless told otherwise: so act the agents that train on from it, and the returns of the
 choice, of the zero-shot policy and of the learning curve are then of one kind. The zero-shot return comes from episodes of
@@ -19,11 +19,14 @@ from jaxtyping import Float
 
 from element_rl.agents.networks import Actor
 from element_rl.agents.sac import SACState
-from element_rl.config import ExploreConfig, agent_seeds, parsed_options
+from element_rl.config import ExploreConfig, parsed_options
+from element_rl.envs.screens import make_screen
 from element_rl.evaluators import Evaluator, default_workers
 from element_rl.explore import Interrupted, Progress
 from element_rl.finetune.config import FinetuneConfig
 from element_rl.mlp import MLP
+from element_rl.on_policy.config import OnPolicyConfig, env_options
+from element_rl.on_policy.episodes import screen_return
 from element_rl.runs import RunError, RunFolder
 from element_rl.trees import arrays_to_tree
 
@@ -35,19 +38,18 @@ AGENTS = "learner/agents"  # where a checkpoint's resume arrays have them
 def chosen_start(
     config: FinetuneConfig,
     source: RunFolder,
-    task: ExploreConfig,
+    task: ExploreConfig | OnPolicyConfig,
     watch: Callable[[Progress], None] = lambda progress: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
     """The contents of transfer.json: the step that each agent's policy is taken from, and all returns."""
     steps = _candidate_steps(config, source)
-    seeds = agent_seeds(task)
+    seeds = [task.seed + index for index in range(task.seeds)]
     policies = [source.load_policy(step) for step in steps]
     choosing = config.checkpoint == "best"
     episodes = len(seeds) * config.episodes
-    workers = default_workers(episodes) if task.workers is None else min(task.workers, episodes)
     watch_episodes = _episode_watcher((choosing * len(steps) + 1) * episodes, watch, stop)
-    with Evaluator(task.env, parsed_options(task), workers) as evaluator:
+    with _evaluator(task, episodes) as evaluator:
 
         def returns(policy: dict[str, np.ndarray], purpose: int) -> Float[np.ndarray, "P E"]:
             return _returns(evaluator, policy, seeds, config, purpose, watch_episodes)
@@ -56,8 +58,9 @@ def chosen_start(
         means = np.array([np.mean(of_seeds, axis=1) for of_seeds in tried] or np.zeros((1, len(seeds))))
         best = np.argmax(means, axis=0)  # the earliest of equals
         chosen = [steps[index] for index in best]
-        _refuse_what_was_not_kept(config, source, chosen)
-        zero_shot = returns(_gathered(policies, best), ZERO_SHOT)
+        if isinstance(task, ExploreConfig):
+            _refuse_what_was_not_kept(config, source, chosen)
+        zero_shot = returns(gathered(policies, best), ZERO_SHOT)
     return {
         "transferred_from": {
             "run": str(config.run),
@@ -90,8 +93,7 @@ def transplanted(
     The optimiser of the actor is always fresh: its moments are those of another objective.
     """
     steps = transfer["transferred_step"]
-    distinct = sorted(set(steps))
-    policy = _gathered([source.load_policy(step) for step in distinct], [distinct.index(step) for step in steps])
+    policy = chosen_policies(source, transfer)
     num_layers = len(policy) // 2
     weights, biases = ([jnp.array(policy[f"{kind}_{i}"]) for i in range(num_layers)] for kind in ("weight", "bias"))
     agents = _with(agents, actor=Actor(MLP(tuple(weights), tuple(biases))))
@@ -109,6 +111,13 @@ def transplanted(
         for name in fields
     }
     return _with(agents, **kept)
+
+
+def chosen_policies(source: RunFolder, transfer: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Parameters [P, ...] of every agent, each of its own checkpoint."""
+    steps = transfer["transferred_step"]
+    distinct = sorted(set(steps))
+    return gathered([source.load_policy(step) for step in distinct], [distinct.index(step) for step in steps])
 
 
 def _with(agents: SACState, **fields: Any) -> SACState:
@@ -136,6 +145,16 @@ def _refuse_what_was_not_kept(config: FinetuneConfig, source: RunFolder, chosen:
             )
 
 
+def _evaluator(task: ExploreConfig | OnPolicyConfig, episodes: int) -> Evaluator:
+    if isinstance(
+        task, OnPolicyConfig
+    ):  # its workers are per agent, more than cores: they wait for one another in turns
+        workers = default_workers(episodes) if task.workers else 0
+        return Evaluator(task.env, env_options(task), workers, make_screen, screen_return)
+    workers = default_workers(episodes) if task.workers is None else min(task.workers, episodes)
+    return Evaluator(task.env, parsed_options(task), workers)
+
+
 def _returns(
     evaluator: Evaluator,
     policy: dict[str, np.ndarray],
@@ -155,7 +174,7 @@ def _returns(
     return returns
 
 
-def _gathered(policies: Sequence[dict[str, np.ndarray]], which: Any) -> dict[str, np.ndarray]:
+def gathered(policies: Sequence[dict[str, np.ndarray]], which: Any) -> dict[str, np.ndarray]:
     """One population of which agent p is that of policies[which[p]]."""
     return {name: np.stack([policies[index][name][agent] for agent, index in enumerate(which)]) for name in policies[0]}
 

@@ -2,32 +2,35 @@
 
 "We establish 10 checkpoints for each method during their learning process. The policy that demonstrates the highest
 task-driven rewards at these checkpoints is selected for transfer." So each agent of a run acts in the task's environment with
-its checkpoints; SAC with the extrinsic reward starts from the best, and for comparison from nothing, on as many steps.
+its checkpoints; SAC with the extrinsic reward (on screens: A3C) starts from the best, and for comparison from nothing, on as
+many steps.
 
-    FOLDER/transferred/     a run as `element explore` makes them, from the transferred policies; transfer.json says which
+    FOLDER/transferred/     a run as the explorer's command makes them, from the transferred policies; transfer.json says which
     FOLDER/scratch/         the same from fresh agents
     FOLDER/summary.json, table.md, figures/transfer.png, .svg       the two beside each other
 
-Without the comparison FOLDER itself is the transferred run. What is transferred and how: `finetune.start`.
+Without the comparison FOLDER itself is the transferred run. What is transferred and how:
+`finetune.start`, and for screens `finetune.screens`.
 """
 
 import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from element_rl.config import ExploreConfig
-from element_rl.explore import TRANSFER, Explorer, explore
+from element_rl.explore import TRANSFER
 from element_rl.explore import Progress as RunProgress
 from element_rl.explore import Watcher as RunWatcher
 from element_rl.files import read_json_object, to_json, write_json
 from element_rl.finetune.comparison import write_comparison
-from element_rl.finetune.config import FinetuneConfig, task_settings
-from element_rl.finetune.experience import kept_chunks, refuse_other_experience
-from element_rl.finetune.start import chosen_start, transplanted
-from element_rl.launch import create_run, reopen_run
+from element_rl.finetune.config import FinetuneConfig
+from element_rl.finetune.robots import OnRobots
+from element_rl.finetune.screens import OnScreens
+from element_rl.on_policy.config import OnPolicyConfig
 from element_rl.provenance import config_difference
 from element_rl.runs import RunError, RunFolder
+from element_rl.settings import settings_from_json
 
 Stage = Literal["choosing", "transferred", "scratch"]
 Watcher = Callable[[Stage, RunProgress], None]  # of "choosing" the steps are episodes
@@ -45,51 +48,52 @@ def finetune(
 
     `resume`: go on with what is in the folder, if anything is. Raises `Interrupted` at a checkpoint when told to stop.
     """
-    source = RunFolder.open(config.run)
-    task, _ = task_settings(config, source)
+    form = form_of(config)
     stored = stored_transfer(folder)
     _refuse_other(config, folder, stored, resume)
-    if config.replay == "kept" and stored is None:
-        refuse_other_experience(source, task)
-    transfer = stored or to_json(chosen_start(config, source, task, lambda progress: watch("choosing", progress), stop))
+    transfer = stored or to_json(form.chosen(lambda progress: watch("choosing", progress), stop))
     home = folder / "transferred" if config.compare else folder
     write_json(home / TRANSFER, transfer | {"config": dataclasses.asdict(config)})
 
-    def begin(explorer: Explorer) -> None:
-        fresh = explorer.learner.state.agents
-        agents = transplanted(fresh, source, transfer, config.critics, config.temperature)
-        experience = kept_chunks(source, task) if config.replay == "kept" else ()
-        explorer.begin_with(agents, config.critic_warmup, experience)
+    def trained(stage: Stage, path: Path, start: dict[str, Any] | None, facts: Mapping[str, Any]) -> dict[str, Any]:
+        return form.trained(path, start, facts, lambda progress: watch(stage, progress), stop, wait_seconds)
 
-    def trained(stage: Stage, settings: ExploreConfig, path: Path, **start: Any) -> dict[str, Any]:
-        return _trained(settings, path, lambda progress: watch(stage, progress), stop, wait_seconds, **start)
-
-    # The transferred policy acts from the first step; agents from scratch act at random until they learn.
-    acting = dataclasses.replace(task, sac=dataclasses.replace(task.sac, learn_start=0))
     facts = {name: transfer[name] for name in ("zero_shot_return", "transferred_step", "transferred_from")}
-    summary = trained("transferred", acting, home, begin=begin, facts=facts)
+    summary = trained("transferred", home, transfer, facts)
     if not config.compare:
         return summary
-    trained("scratch", task, folder / "scratch")
+    trained("scratch", folder / "scratch", None, {})
     return write_comparison(folder, transfer)
 
 
-def _trained(
-    settings: ExploreConfig,
-    path: Path,
-    watch: RunWatcher,
-    stop: Callable[[], bool],
-    wait_seconds: float,
-    begin: Callable[[Explorer], None] | None = None,
-    facts: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """The summary of the run in a folder, which is begun, continued or left as it is."""
-    begun = (path / "config.json").exists()
-    run = reopen_run(settings, path) if begun else create_run(settings, path)
-    summary = run.read_summary()
-    if summary.get("steps", 0) >= settings.steps and summary.keys() >= (facts or {}).keys():
-        return summary
-    return explore(settings, run, watch, stop, begun, wait_seconds, begin, facts)
+@runtime_checkable
+class Form(Protocol):
+    """How runs of one kind are fine-tuned."""
+
+    @property
+    def task(self) -> ExploreConfig | OnPolicyConfig:
+        """Settings of agents that learn the task from scratch."""
+
+    def chosen(self, watch: RunWatcher, stop: Callable[[], bool]) -> dict[str, Any]:
+        """The contents of transfer.json: which checkpoint each agent begins with, and the returns it was chosen by."""
+
+    def trained(
+        self,
+        path: Path,
+        transfer: dict[str, Any] | None,
+        facts: Mapping[str, Any],
+        watch: RunWatcher,
+        stop: Callable[[], bool],
+        wait_seconds: float,
+    ) -> dict[str, Any]:
+        """The summary of the run in a folder, with these facts. It is begun, as `transfer` says or from scratch, continued, or
+        left as it is."""
+
+
+def form_of(config: FinetuneConfig) -> Form:
+    """By the kind of the run; what is wrong with the settings is said here."""
+    source = RunFolder.open(config.run)
+    return OnScreens(config, source) if source.config.get("on_policy") else OnRobots(config, source)
 
 
 def stored_transfer(folder: Path) -> dict[str, Any] | None:
@@ -110,7 +114,8 @@ def _refuse_other(config: FinetuneConfig, folder: Path, stored: dict[str, Any] |
         raise RunError(
             f"{folder} already holds a fine-tuning: continue it with --resume {folder}, or choose another --out."
         )
-    before, now = (dict(to_json(c)) for c in (stored["config"], dataclasses.asdict(config)))
+    written = settings_from_json(FinetuneConfig, stored["config"])  # with the settings that are newer than it
+    before, now = (dict(to_json(dataclasses.asdict(c))) for c in (written, config))
     for settings in (before, now):
         settings["run"] = Path(settings["run"]).name  # the rest of the path is only where things are now
     if difference := config_difference(before, now, may_differ=()):

@@ -13,7 +13,7 @@ from element_rl.plots.style import COLOURS, QUIET, STYLE, figure_title, metrics_
 from element_rl.runs import RunError, RunFolder
 
 SMOOTHED = 3  # lines of metrics in a running mean
-LABELS = {"transferred": "transferred, then SAC", "scratch": "SAC from scratch"}
+LABELS = {"transferred": "transferred, then {}", "scratch": "{} from scratch"}
 
 
 @matplotlib.rc_context(STYLE)
@@ -25,7 +25,8 @@ def transfer_curves(runs: Mapping[str, RunFolder], zero_shot: Sequence[float]) -
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.subplots()
     for (name, run), colour in zip(runs.items(), COLOURS, strict=False):
-        _draw_returns(axes, run, colour, LABELS.get(name, name))
+        learner = "A3C" if run.config.get("on_policy") else "SAC"
+        _draw_returns(axes, run, colour, LABELS.get(name, name).format(learner))
     mean = float(np.mean(zero_shot))
     spread = [[mean - min(zero_shot)], [max(zero_shot) - mean]] if len(zero_shot) > 1 else None
     marker = axes.errorbar(

@@ -1,0 +1,56 @@
+"""Fine-tuning of a run of `element explore`: SAC goes on from a transferred policy."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from element_rl.explore import Explorer, Watcher, explore
+from element_rl.finetune.config import FinetuneConfig, task_settings
+from element_rl.finetune.experience import kept_chunks, refuse_other_experience
+from element_rl.finetune.start import chosen_start, transplanted
+from element_rl.launch import create_run, reopen_run
+from element_rl.runs import RunFolder
+
+
+class OnRobots:
+    """See `finetune.training.Form`."""
+
+    def __init__(self, config: FinetuneConfig, source: RunFolder) -> None:
+        self.config, self.source = config, source
+        self.task, _ = task_settings(config, source)
+
+    def chosen(self, watch: Watcher, stop: Callable[[], bool]) -> dict[str, Any]:
+        if self.config.replay == "kept":
+            refuse_other_experience(self.source, self.task)
+        return chosen_start(self.config, self.source, self.task, watch, stop)
+
+    def trained(
+        self,
+        path: Path,
+        transfer: dict[str, Any] | None,
+        facts: Mapping[str, Any],
+        watch: Watcher,
+        stop: Callable[[], bool],
+        wait_seconds: float,
+    ) -> dict[str, Any]:
+        settings, begin = self.task, None
+        if transfer is not None:
+            # The transferred policy acts from the first step; agents from scratch act at random until they learn.
+            settings = dataclasses.replace(self.task, sac=dataclasses.replace(self.task.sac, learn_start=0))
+
+            def begin(explorer: Explorer) -> None:
+                self._begin(explorer, transfer)
+
+        begun = (path / "config.json").exists()
+        run = reopen_run(settings, path) if begun else create_run(settings, path)
+        summary = run.read_summary()
+        if summary.get("steps", 0) >= settings.steps and summary.keys() >= facts.keys():
+            return summary
+        return explore(settings, run, watch, stop, begun, wait_seconds, begin, facts)
+
+    def _begin(self, explorer: Explorer, transfer: dict[str, Any]) -> None:
+        config, fresh = self.config, explorer.learner.state.agents
+        agents = transplanted(fresh, self.source, transfer, config.critics, config.temperature)
+        experience = kept_chunks(self.source, self.task) if config.replay == "kept" else ()
+        explorer.begin_with(agents, config.critic_warmup, experience)
