@@ -7,72 +7,36 @@ terminated, truncated) and the position go into a Minari dataset, in the environ
 A dataset is for a task, so falling ends its episodes as the task has it, although explorers train without that
 (`config.resolved`). `--from-replay` takes the transitions the run was trained on instead, in the environment it trained in.
 
-The dataset is made in a folder with a leading dot beside its final one, part by part (`collect.parts`); the same call again
-goes on where one was stopped or killed. It gets its name when all of it is on the disk.
+The dataset is made in a folder with a leading dot beside its final one, part by part (`collect.parts`, on screens
+`collect.screens`); the same call again goes on where one was stopped or killed. It gets its name when all of it is on the disk.
 """
 
 import contextlib
 import shutil
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import tyro
 
-from element_rl.agents.host_policy import squashed_gaussian_action
-from element_rl.collect.parts import Finished, Parts, Rows, Share, divide, mean_action
-from element_rl.collect.source import (
-    EpisodeEntropies,
-    Source,
-    actions_of,
-    fingerprint,
-    observations_of,
-    replayed_episodes,
-    shares_of,
-    source_of,
-)
+from element_rl.collect import robots, screens
+from element_rl.collect.config import CollectConfig
+from element_rl.collect.parts import Share
+from element_rl.collect.screen_source import ScreenSource, screen_source_of
+from element_rl.collect.source import Source, fingerprint, shares_of, source_of
 from element_rl.datasets.exports import export
 from element_rl.datasets.minari_files import DatasetError, EpisodeRecord
 from element_rl.datasets.minari_folders import dataset_folder, require_minari
 from element_rl.datasets.minari_writing import build_dataset, publish, refuse_existing
-from element_rl.envs.actors import episode_seed
-from element_rl.envs.collector import Collector
-from element_rl.explore import Interrupted, Progress, Watcher
+from element_rl.envs.screens import MARIO
+from element_rl.explore import Watcher
 from element_rl.files import locked, read_json_object, removing_on_failure, to_json, write_json
 from element_rl.provenance import commit, versions
-from element_rl.runs import RunFolder
+from element_rl.runs import RunError, RunFolder
 
 SETTINGS = "settings.json"
 LOCK = "lock"
-
-
-@dataclass(frozen=True)
-class CollectConfig:
-    """What to collect, and from which run."""
-
-    run: tyro.conf.Positional[Path]  # a folder that `element explore` wrote
-    dataset: str  # Minari id of the dataset to make, e.g. hopper/element-v0
-    steps: int | None = None  # per seed, shared evenly by the checkpoints; with --from-replay: the newest so many (all)
-    checkpoints: tuple[int, ...] = ()  # steps of the checkpoints to act with (all that the run planned, and its last)
-    from_replay: bool = False  # take the replay of the run's newest checkpoint instead of acting
-    deterministic: bool = False  # act with the means of the policies instead of sampling from them
-    seed: int = 0  # of the noise and of the episodes
-    # NAME=VALUE pairs for the environment, beside those of the run. Falling ends an episode as the task has it, also where the
-    # run trained without that; terminate_when_unhealthy=false has it not do so
-    env_options: tuple[str, ...] = ()
-    entropy: bool = True  # measure the entropy of every episode (0.1 s for one of 1000 steps)
-    export: Literal["npz", "safetensors"] | None = None  # also write flat arrays, for tools that do not read Minari
-    out: Path | None = None  # the folder of all datasets (Minari's own)
-    workers: int | None = None  # environment processes (one per seed); 0 steps them in this process
-
-    def __post_init__(self) -> None:
-        if self.steps is not None and self.steps < 1:
-            raise ValueError(f"--steps must be at least 1, got {self.steps}.")
-        if self.seed < 0:
-            raise ValueError(f"--seed must not be negative, got {self.seed}.")
 
 
 def collect(
@@ -85,28 +49,15 @@ def collect(
     if final.exists():
         shutil.rmtree(workplace, ignore_errors=True)  # of a process that was killed when the dataset was done
     refuse_existing(config.dataset, final)
-    source = source_of(RunFolder.open(config.run), config.env_options, of_the_task=not config.from_replay)
-    if config.from_replay:
-        _refuse_with_replay(config)
-        shares: list[Share] = []
-    elif config.steps is None:
-        raise ValueError(
-            "Say with --steps how many steps every seed is to act, or take what is there with --from-replay."
-        )
-    else:
-        shares = shares_of(source, config.steps, config.checkpoints)
-    width = source.spec.observation_dim + source.spec.action_dim + source.spec.position_dim + 3
-    division = divide(max((share.steps for share in shares), default=1), len(source.seeds), width)
-    settings = _settings(config, source, shares) | {"division": division._asdict()}
+    source = _source_of(config)
+    shares = _shares(config, source)
+    settings = _settings(config, source, shares)
     with _claimed(workplace, config.dataset, settings):
-        parts = Parts(workplace, shares, len(source.seeds), division)
-        if not config.from_replay:
-            _act(config, source, parts, watch, stop)
-        about = _about(config, source, shares, settings)
-        episodes = _replayed(config, source, watch, stop) if config.from_replay else _acted(source, parts, config)
+        episodes = _episodes(config, source, shares, workplace, watch, stop)
         made = workplace / "dataset"
         with removing_on_failure(made, final):
             spaces = (source.observation_space, source.action_space)
+            about = _about(config, source, shares, settings)
             build_dataset(made, config.dataset, episodes, *spaces, source.env_spec, about)
             if config.export is not None:  # before the dataset has its name: there is none without its export
                 export(made, final.with_name(f"{final.name}.{config.export}"))
@@ -115,82 +66,44 @@ def collect(
     return final
 
 
-def _act(config: CollectConfig, source: Source, parts: Parts, watch: Watcher, stop: Callable[[], bool]) -> None:
-    """Makes the parts that are missing."""
-    assert config.steps is not None
-    if not parts.missing():
-        return
-    entropies = EpisodeEntropies(source) if config.entropy else None
-    returns: list[float] = []
-    done, began, total = parts.steps_done(), time.perf_counter(), config.steps
-    at_start = done
-
-    def measure(agent: int, rows: Rows) -> float:
-        return entropies(agent, rows) if entropies is not None else float("nan")
-
-    def after_chunk(steps: int, finished: list[Finished]) -> None:
-        nonlocal done
-        done += steps
-        returns.extend(float(episode.rows["extrinsic_reward"].sum()) for episode in finished)
-        rate = (done - at_start) * len(source.seeds) / max(time.perf_counter() - began, 1e-9)
-        latest = {"extrinsic_return": float(np.mean(returns[-100:]))} if returns else {}
-        watch(Progress(done, total, rate, latest))
-        if stop() and done < total:
-            raise Interrupted(parts.steps_done())
-
-    parameters = parts.shares[0].parameters or {}
-    with Collector(
-        source.spec.name,
-        _collector_seeds(config, source),
-        parts.division.chunk_steps,
-        (mean_action if config.deterministic else squashed_gaussian_action) if parameters else None,
-        {name: array.shape[1:] for name, array in parameters.items()},
-        env_options=source.env_options,
-        num_workers=config.workers,
-    ) as collector:
-        parts.record(collector, measure, after_chunk)
+def _source_of(config: CollectConfig) -> Source | ScreenSource:
+    """The run, of either kind, with the environment that the dataset is of."""
+    run = RunFolder.open(config.run)
+    if config.from_replay:
+        _refuse_with_replay(config, run)
+    if run.config.get("on_policy"):
+        return screen_source_of(run, config.env_options)
+    return source_of(run, config.env_options, of_the_task=not config.from_replay)
 
 
-def _acted(source: Source, parts: Parts, config: CollectConfig) -> Iterator[EpisodeRecord]:
-    seeds = _collector_seeds(config, source)
-    for share, episode, entropy in parts.episodes():
-        metadata = {
-            "policy": share.checkpoint,
-            "agent": episode.agent,
-            "agent_seed": source.seeds[episode.agent],
-            "seed": episode_seed(seeds[episode.agent], episode.number),
-            "entropy": entropy if np.isfinite(entropy) else None,
-        }
-        yield _record(source, episode.rows, metadata)
+def _shares(config: CollectConfig, source: Source | ScreenSource) -> list[Share]:
+    if config.from_replay:
+        return []
+    if config.steps is None:
+        raise ValueError(
+            "Say with --steps how many steps every seed is to act, or take what is there with --from-replay."
+        )
+    return shares_of(source, config.steps, config.checkpoints)
 
 
-def _replayed(
-    config: CollectConfig, source: Source, watch: Watcher, stop: Callable[[], bool]
+def _episodes(
+    config: CollectConfig,
+    source: Source | ScreenSource,
+    shares: list[Share],
+    workplace: Path,
+    watch: Watcher,
+    stop: Callable[[], bool],
 ) -> Iterator[EpisodeRecord]:
-    entropies = EpisodeEntropies(source) if config.entropy else None
-    done, began = 0, time.perf_counter()
-    for agent, rows in replayed_episodes(source, config.steps):
-        if stop():
-            raise Interrupted(0)
-        entropy = entropies(agent, rows) if entropies is not None else None
-        yield _record(source, rows, {"agent": agent, "agent_seed": source.seeds[agent], "entropy": entropy})
-        done += len(rows["action"]) - 1
-        watch(Progress(done, 0, done / max(time.perf_counter() - began, 1e-9), {}))
+    """Acts until all parts are there; then the episodes in them, or those of the replay."""
+    seeds = _collector_seeds(config, source)
+    if isinstance(source, ScreenSource):
+        return screens.acted(config, source, shares, seeds, workplace, watch, stop)
+    if config.from_replay:
+        return robots.replayed(config, source, watch, stop)
+    return robots.acted(config, source, shares, seeds, workplace, watch, stop)
 
 
-def _record(source: Source, rows: Rows, metadata: dict[str, Any]) -> EpisodeRecord:
-    return EpisodeRecord(
-        observations=observations_of(source, rows),
-        actions=actions_of(source, rows["action"][:-1]),
-        rewards=rows["extrinsic_reward"][:-1],
-        terminations=rows["terminated"][:-1],
-        truncations=rows["truncated"][:-1],
-        infos={"position": rows["position"]} if source.spec.position_dim else {},
-        metadata=metadata | {"return": float(rows["extrinsic_reward"].sum())},
-    )
-
-
-def _collector_seeds(config: CollectConfig, source: Source) -> list[int]:
+def _collector_seeds(config: CollectConfig, source: Source | ScreenSource) -> list[int]:
     """Of the agents while they act: others than in training, so that they meet episodes of their own."""
     return [int(np.random.SeedSequence([config.seed, seed]).generate_state(1, np.uint64)[0]) for seed in source.seeds]
 
@@ -234,41 +147,48 @@ def _refuse_other_settings(workplace: Path, name: str, before: dict[str, Any], n
         )
 
 
-def _settings(config: CollectConfig, source: Source, shares: list[Share]) -> dict[str, Any]:
+def _settings(config: CollectConfig, source: Source | ScreenSource, shares: list[Share]) -> dict[str, Any]:
     """All that decides what the dataset holds."""
     named = ("from_replay", "steps", "seed", "deterministic", "entropy")
     newest = source.run.latest_checkpoint()
     checkpoints = [share.checkpoint for share in shares] or ([] if newest is None else [newest])
-    return {name: value for name, value in asdict(config).items() if name in named} | {
-        "run": source.run.path.resolve().name,
-        "env": source.spec.name,
-        "env_options": dict(source.env_options),
-        "reward": source.reward,
-        "agent_seeds": list(source.seeds),
-        "checkpoints": checkpoints,
-        "policies": [fingerprint(source.run, checkpoint) for checkpoint in checkpoints],
-    }
+    return (
+        {name: value for name, value in asdict(config).items() if name in named}
+        | {
+            "run": source.run.path.resolve().name,
+            "env": source.spec.name,
+            "env_options": dict(source.env_options),
+            "reward": source.reward,
+            "agent_seeds": list(source.seeds),
+            "checkpoints": checkpoints,
+            "policies": [fingerprint(source.run, checkpoint) for checkpoint in checkpoints],
+        }
+        | ({"division": robots.division_of(source, shares)._asdict()} if isinstance(source, Source) else {})
+    )
 
 
-def _about(config: CollectConfig, source: Source, shares: list[Share], settings: dict[str, Any]) -> dict[str, Any]:
+def _about(
+    config: CollectConfig, source: Source | ScreenSource, shares: list[Share], settings: dict[str, Any]
+) -> dict[str, Any]:
     agents = f"{len(source.seeds)} agent{'s' if len(source.seeds) > 1 else ''}"
     trained = "acted at random" if source.reward == "random" else f"trained with the reward {source.reward}"
     origin = "the transitions they were trained on"
     if not config.from_replay:
-        kind = "mean" if config.deterministic else "sampled"
+        kind = ("mean" if isinstance(source, Source) else "the likeliest") if config.deterministic else "sampled"
         listed = ", ".join(f"{share.checkpoint:,}" for share in shares)
         origin = f"{config.steps:,} steps of each, with {kind} actions of the policies after {listed} steps"
     requirements = ["gymnasium>=1.0"]
     entry = str(source.env_spec.entry_point)
     requirements += ["mujoco>=3.2"] if "mujoco" in entry else []
-    requirements += ["element-rl"] if entry.startswith("element_rl") else []
+    if isinstance(source, ScreenSource) or entry.startswith("element_rl"):
+        requirements.append("element-rl[mario]" if source.spec.name == MARIO else "element-rl")
     return {
         "algorithm_name": source.reward,
         "author": ["element-rl"],
         "description": f"{source.spec.name}: {agents} {trained}; {origin}.",
         "requirements": requirements,
         "element_rl": {
-            "run": source.run.config,
+            "run": _portable(source.run.config),
             "collect": settings,
             "versions": versions(),
             "commit": commit(),
@@ -276,7 +196,16 @@ def _about(config: CollectConfig, source: Source, shares: list[Share], settings:
     }
 
 
-def _refuse_with_replay(config: CollectConfig) -> None:
+def _portable(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's settings without the places of other files: of an encoder, or of a run to begin with, the name will do."""
+    settings = dict(config["settings"])
+    paths = {name: Path(settings[name]).name for name in ("encoder", "begin") if settings.get(name)}
+    return {**config, "settings": settings | paths}
+
+
+def _refuse_with_replay(config: CollectConfig, run: RunFolder) -> None:
+    if run.config.get("on_policy"):
+        raise RunError(f"The run {run.path} is on-policy and keeps no replay: collect without --from-replay.")
     for name, given in (
         ("checkpoints", config.checkpoints),
         ("deterministic", config.deterministic),

@@ -34,7 +34,7 @@ class Share(NamedTuple):
 
     checkpoint: int  # its step
     steps: int  # per agent
-    parameters: Mapping[str, np.ndarray] | None  # [P, ...]; None: uniformly random actions
+    parameters: Mapping[str, np.ndarray] | None  # [P, ...]; None: uniformly random actions, or read later
 
 
 class Finished(NamedTuple):

@@ -13,6 +13,7 @@ import safetensors
 from jaxtyping import Array, Bool, Float, Float32, Shaped
 
 from element_rl.collect.parts import Rows, Share
+from element_rl.collect.screen_source import ScreenSource
 from element_rl.config import ExploreConfig, parsed_options
 from element_rl.encoders.state import StateEncoder, make_state_encoder
 from element_rl.entropy import renyi_entropy
@@ -37,6 +38,16 @@ class Source:
     env_spec: gymnasium.envs.registration.EnvSpec  # as Gymnasium made it
     observation_space: gymnasium.spaces.Box
     action_space: gymnasium.spaces.Box
+
+    def refuse_policy(self, policy: Mapping[str, np.ndarray]) -> None:
+        layers = len(policy) // 2
+        seen, acts = policy["weight_0"].shape[1], policy[f"bias_{layers - 1}"].shape[1] // 2
+        if (seen, acts) != (self.spec.observation_dim, self.spec.action_dim):
+            raise ValueError(
+                f"The policies of {self.run.path} observe {seen} and act with {acts} numbers, but {self.spec.name} with "
+                f"{dict(self.env_options)} has {self.spec.observation_dim} and {self.spec.action_dim}: leave out the "
+                "--env-options that change this."
+            )
 
 
 def source_of(run: RunFolder, env_options: tuple[str, ...], of_the_task: bool) -> Source:
@@ -63,7 +74,7 @@ def source_of(run: RunFolder, env_options: tuple[str, ...], of_the_task: bool) -
         env.close()
 
 
-def shares_of(source: Source, steps: int, checkpoints: tuple[int, ...]) -> list[Share]:
+def shares_of(source: Source | ScreenSource, steps: int, checkpoints: tuple[int, ...]) -> list[Share]:
     """The steps divided evenly over the checkpoints, the remainder over the last ones."""
     if not source.run.checkpoint_steps():
         raise RunError(f"The run {source.run.path} has no checkpoint yet: let it train until its first one.")
@@ -74,9 +85,11 @@ def shares_of(source: Source, steps: int, checkpoints: tuple[int, ...]) -> list[
     shares = []
     for number, checkpoint in enumerate(chosen):
         policy = source.run.load_policy(checkpoint)
-        _refuse_policy(source, policy)
+        source.refuse_policy(policy)
         share = least + (number >= len(chosen) - remainder)
-        shares.append(Share(checkpoint, share, None if source.reward == "random" else policy))
+        # Networks for screens are large: they are read when they are needed, one checkpoint after the other.
+        unneeded = source.reward == "random" or isinstance(source, ScreenSource)
+        shares.append(Share(checkpoint, share, None if unneeded else policy))
     return shares
 
 
@@ -179,14 +192,3 @@ def _recorded_space(space: gymnasium.Space) -> gymnasium.spaces.Box:
     with np.errstate(over="ignore"):
         low, high = space.low.astype(np.float32), space.high.astype(np.float32)
     return gymnasium.spaces.Box(low, high, space.shape, np.float32)
-
-
-def _refuse_policy(source: Source, policy: Mapping[str, np.ndarray]) -> None:
-    layers = len(policy) // 2
-    seen, acts = policy["weight_0"].shape[1], policy[f"bias_{layers - 1}"].shape[1] // 2
-    if (seen, acts) != (source.spec.observation_dim, source.spec.action_dim):
-        raise ValueError(
-            f"The policies of {source.run.path} observe {seen} and act with {acts} numbers, but {source.spec.name} with "
-            f"{dict(source.env_options)} has {source.spec.observation_dim} and {source.spec.action_dim}: leave out the "
-            "--env-options that change this."
-        )
