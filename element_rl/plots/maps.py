@@ -1,7 +1,7 @@
 """Where in the plane of its coverage axes a run has been: visits per cell, and single episodes."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -28,6 +28,7 @@ START_MARK: Any = {
     "zorder": 5,
 }
 MOST_SEEDS_SHOWN = 5
+LONGEST_MAP = 3.0  # sides of a map, one over the other, up to which both have the same scale
 CROP_MARGIN = 0.08  # of the visited extent, on each side
 MOST_VECTOR_POINTS = 200_000  # trajectories with more points than this are drawn as pixels, also in SVG
 
@@ -41,11 +42,10 @@ def density_map(run: Run, step: int | None = None) -> Figure:
     visits = folder.load_visits(step)
     if not visits.any():
         raise RunError(f"The run {folder.path} has visited no coverage cell up to step {step}.")
-    start = folder.config.get("coverage_start", [0, 0] if names == ["x", "y"] else None)
-    start = None if start is None else [float(coordinate) for coordinate in start]
+    start, alike = coverage_start(folder.config), equal_scales(folder.config)
     together = _shares(visits.sum(axis=0))
     alone = [_shares(seed) for seed in visits[:MOST_SEEDS_SHOWN]] if len(visits) > 1 else []
-    view = _View(bounds, _crop(visits.sum(axis=0), bounds, names, start), start, names == ["x", "y"])
+    view = _View(bounds, _crop(visits.sum(axis=0), bounds, alike, start), start, alike)
     norm = LogNorm(np.nanmin([together, *alone]), np.nanmax([together, *alone]))
 
     # Placed by hand, in inches: automatic layouts lose the labels of axes whose shape is fixed.
@@ -55,8 +55,10 @@ def density_map(run: Run, step: int | None = None) -> Figure:
     image = _draw_density(axes, together, view, norm)
     figure.colorbar(image, cax=axes.inset_axes((1.03, 0, 0.035, 1)), label="share of visits (log scale)")
     axes.set_title(f"{figure_title([folder], with_reward=True)} · {steps_text(step or 0)} steps per seed\n")
-    axes.text(0, 1.02, _described(view, names, visits.shape), transform=axes.transAxes, color=QUIET, size=8)
-    axes.set(xlabel=f"{names[0]} (m)", ylabel=f"{names[1]} (m)")
+    x_label, y_label = axis_labels(folder.config)
+    described = _described(view, names, visits.shape, _unit(folder.config))
+    axes.text(0, 1.02, described, transform=axes.transAxes, color=QUIET, size=8)
+    axes.set(xlabel=x_label, ylabel=y_label)
     axes.locator_params(nbins=6)
     if start is not None:
         axes.legend(loc="upper right", handletextpad=0.2)
@@ -76,7 +78,7 @@ def trajectories(run: Run) -> Figure:
     (folder,) = opened([run])
     found = _positions(folder)
     steps = sorted(found)
-    names = _coverage_grid(folder)[1]
+    _coverage_grid(folder)  # or a sentence that there is none
     colours = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.88, len(steps)))
     figure = Figure(figsize=(6.0, 4.8), layout="constrained")
     axes = figure.subplots()
@@ -87,13 +89,37 @@ def trajectories(run: Run) -> Figure:
     starts = np.concatenate([array[:, 0] for array in found.values()])
     axes.plot(*np.nanmean(starts, axis=0), **START_MARK)
     axes.autoscale_view()
-    if names == ["x", "y"]:
+    if equal_scales(folder.config):
         axes.set_aspect("equal", adjustable="datalim")
     axes.set_title(f"{figure_title([folder], with_reward=True)} · {sum(map(len, found.values()))} episodes")
-    axes.set(xlabel=f"{names[0]} (m)", ylabel=f"{names[1]} (m)")
+    x_label, y_label = axis_labels(folder.config)
+    axes.set(xlabel=x_label, ylabel=y_label)
     axes.legend(loc="upper right", handletextpad=0.2)
     _draw_step_scale(figure, axes, colours, steps)
     return figure
+
+
+def axis_labels(config: Mapping[str, Any]) -> tuple[str, str]:
+    """What stands along the axes of a map, of the settings of a run that has one."""
+    first, second = (f"{name} ({unit})" if (unit := _unit(config)) else name for name in config["coverage_axes"])
+    return first, second
+
+
+def equal_scales(config: Mapping[str, Any]) -> bool:
+    """Whether one unit should be as long on both axes: not where one is a height, nor where the map would be a mere strip."""
+    sides = [high - low for low, high in config["coverage_bounds"]]
+    return list(config["coverage_axes"]) == ["x", "y"] and max(sides) <= LONGEST_MAP * min(sides)
+
+
+def coverage_start(config: Mapping[str, Any]) -> list[float] | None:
+    """Where episodes begin: as a run says it, the origin of a robot's x–y plane, else unknown."""
+    start = config.get("coverage_start", [0, 0] if list(config["coverage_axes"]) == ["x", "y"] else None)
+    return None if start is None else [float(coordinate) for coordinate in start]
+
+
+def _unit(config: Mapping[str, Any]) -> str:
+    """Of positions: metres for robots, which do not say it."""
+    return str(config.get("coverage_unit", "m"))
 
 
 def _coverage_grid(folder: RunFolder) -> tuple[Float[np.ndarray, "2 2"], list[str]]:
@@ -114,13 +140,13 @@ class _View(NamedTuple):
     bounds: Float[np.ndarray, "2 2"]  # [low, high] of each axis of the grid
     limits: Float[np.ndarray, "2 2"]  # of the part shown
     start: list[float] | None
-    equal_scales: bool  # one metre is as long on both axes
+    equal_scales: bool  # one unit is as long on both axes
 
 
 def _crop(
-    visits: Num[np.ndarray, "X Y"], bounds: Float[np.ndarray, "2 2"], names: list[str], start: list[float] | None
+    visits: Num[np.ndarray, "X Y"], bounds: Float[np.ndarray, "2 2"], square: bool, start: list[float] | None
 ) -> Float[np.ndarray, "2 2"]:
-    """The visited part of the bounds, with the start and a margin; square in the x–y plane where the bounds allow it."""
+    """The visited part of the bounds, with the start and a margin; square, if asked for, where the bounds allow it."""
     cell = (bounds[:, 1] - bounds[:, 0]) / visits.shape
     visited = [np.flatnonzero(visits.any(axis=other)) for other in (1, 0)]
     low = bounds[:, 0] + cell * [line[0] for line in visited]
@@ -128,7 +154,7 @@ def _crop(
     if start is not None:
         low, high = np.minimum(low, start), np.maximum(high, start)
     size = (high - low) * (1 + 2 * CROP_MARGIN)
-    size = np.full(2, size.max()) if names == ["x", "y"] else size
+    size = np.full(2, size.max()) if square else size
     centre = (low + high) / 2
     return np.clip(np.stack([centre - size / 2, centre + size / 2], axis=1), bounds[:, :1], bounds[:, 1:])
 
@@ -146,8 +172,10 @@ def _draw_density(
     return image
 
 
-def _described(view: _View, names: Sequence[str], shape: tuple[int, ...]) -> str:
-    ranges = [f"{name} from {low:g} to {high:g} m" for name, (low, high) in zip(names, view.bounds, strict=True)]
+def _described(view: _View, names: Sequence[str], shape: tuple[int, ...], unit: str) -> str:
+    ranges = [
+        f"{name} from {low:g} to {high:g} {unit}".rstrip() for name, (low, high) in zip(names, view.bounds, strict=True)
+    ]
     part = "all" if np.allclose(view.bounds, view.limits) else "the visited part"
     return f"{part} of {shape[-2]}×{shape[-1]} cells, {', '.join(ranges)}".replace("-", "−")
 

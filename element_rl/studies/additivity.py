@@ -3,6 +3,7 @@
 What is fitted and how it is judged stands in `additive_reward.py` (section "Can ELEMENT maximize episodic state entropy?").
 """
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,7 +27,7 @@ from element_rl.studies.results import Curves, PointGroup, Scatter, Series, Tabl
 __all__ = ["STUDY", "AdditivityConfig", "Fit", "additivity_parts", "episodes_of", "fit_additive_reward"]
 
 SCALES = {
-    "smoke": SMOKE,
+    "smoke": dataclasses.replace(SMOKE, screens=None),
     "small": Scale(("Ant-v5",), 1, {"Ant-v5": 1_000_000}),
     "paper": Scale(("Ant-v5",), 1, {"Ant-v5": 2_000_000}),
 }

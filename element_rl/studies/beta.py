@@ -8,6 +8,7 @@ The paper looks at densities; here radius and directions are also measured. With
                   map's half width: 36 when all directions were taken alike, 1 when only one was
 """
 
+import dataclasses
 import itertools
 from collections.abc import Sequence
 
@@ -26,7 +27,7 @@ SECTORS = 36
 WITHIN = 0.95  # share of the visits inside the radius
 FAR = 0.1  # of the map's half width: nearer visits tell no direction
 SCALES = {
-    "smoke": SMOKE,
+    "smoke": dataclasses.replace(SMOKE, screens=None),
     "small": Scale(("Ant-v5",), 5, {"Ant-v5": 400_000}),
     "paper": Scale(("Ant-v5",), 5, {"Ant-v5": 5_000_000}),
 }

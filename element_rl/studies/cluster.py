@@ -87,10 +87,10 @@ class RayTasks:
             self.tasks = {}
 
     def _cpus(self, cell: Cell) -> float:
-        """One processor per agent's environment and one for the rest, but no more than the largest node has."""
+        """One processor per environment and one for the rest, but no more than the largest node has."""
         if self.cpus is not None:
             return self.cpus
-        return min(cell.seeds + 1, max(1.0, self._most("CPU")))
+        return min(cell.environments + 1, max(1.0, self._most("CPU")))
 
     def _gpus(self) -> float:
         if self.gpus is not None:

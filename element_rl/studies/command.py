@@ -17,9 +17,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from element_rl.envs.robots import describe
+from element_rl.envs.screens import describe_screen, is_screen
 from element_rl.files import FileError
 from element_rl.stopping import INTERRUPTED, stop_signals
-from element_rl.studies.grid import Cell, Scale, Study, cell_folder, is_done, record
+from element_rl.studies.grid import Cell, Scale, Study, cell_folder, is_done, record, with_needs
 from element_rl.studies.results import Results
 from element_rl.studies.runner import Executor, GridProgress, Processes, Watcher, conclude, run_cells
 from element_rl.studies.tables import markdown
@@ -49,7 +50,7 @@ class StudyCommand:
     ]  # coverage, episodic-entropy, beta, trajectories, additivity, transfer, offline or maze
     scale: Literal["smoke", "small", "paper"] = "small"  # seconds on a laptop, an hour on a GPU, the paper's budget
     out: Path | None = None  # folder of the runs, shared by all studies of a scale (runs/studies-SCALE)
-    envs: tuple[str, ...] = ()  # only these environments
+    envs: tuple[str, ...] = ()  # only these environments; also ones that show images, such as mario or Rooms-v0
     methods: tuple[str, ...] = ()  # only these methods, named as in the tables
     seeds: int | None = None  # instead of the scale's
     steps: int | None = None  # per seed, instead of the scale's
@@ -64,7 +65,7 @@ class StudyCommand:
         False  # run nothing: report what there is, every cell at the step that all of its environment have reached
     )
     ray: str | None = None  # address of a Ray cluster that runs the cells ("auto": the one this machine belongs to)
-    cell_cpus: float | None = None  # processors of a cell on the cluster (one per seed, and one)
+    cell_cpus: float | None = None  # processors of a cell on the cluster (one per environment, and one)
     cell_gpus: float | None = None  # GPUs of a cell on the cluster (1 where it has any); 0.25 puts four on one
 
 
@@ -135,32 +136,43 @@ def chosen_scale(study: Study, command: StudyCommand) -> Scale:
         value = getattr(command, name)
         if value is not None and value < 1:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {value}.")
-    envs = tuple(dict.fromkeys(_full_name(env, study) for env in command.envs)) or scale.envs
+    envs = tuple(dict.fromkeys(_full_name(env, study, scale) for env in command.envs)) or scale.envs
+    screens = None if scale.screens is None else _resized(scale.screens, envs, command)
+    return dataclasses.replace(_resized(scale, envs, command), screens=screens)
+
+
+def _resized(scale: Scale, envs: tuple[str, ...], command: StudyCommand) -> Scale:
+    """The scale for these environments, as large as the user asked for; one it does not know gets its most steps."""
     largest = max(scale.steps.values())
     steps = {env: command.steps or scale.steps.get(env, largest) for env in envs}
     sizes = {name: getattr(command, name) or getattr(scale, name) for name in SIZES}
     return dataclasses.replace(scale, envs=envs, seeds=command.seeds or scale.seeds, steps=steps, **sizes)
 
 
-def _full_name(env: str, study: Study) -> str:
+def _full_name(env: str, study: Study, scale: Scale) -> str:
     """An environment's name with its version, and with the module that registers it, if it was given."""
     module, colon, _ = env.rpartition(":")
-    spec = describe(env)
+    if is_screen(env) and scale.screens is None:
+        raise ValueError(
+            f"The study {study.name} is of robots, and {env} shows images: choose a robot, or the study coverage, "
+            "episodic-entropy, trajectories, offline or transfer."
+        )
+    spec = describe_screen(env) if is_screen(env) else describe(env)
     if study.needs_map and spec.coverage_bounds is None:
         raise ValueError(
             f"The study {study.name} asks where agents have been, and {spec.name} has no coverage map; choose a robot, "
-            "PointMaze, or the study episodic-entropy."
+            "PointMaze, Rooms-v0, mario, or the study episodic-entropy."
         )
     return f"{module}{colon}{spec.name}"
 
 
 def chosen_cells(study: Study, scale: Scale, methods: Sequence[str]) -> list[Cell]:
-    """The grid, or those of its methods that were named."""
+    """The grid, or those of its methods that were named; with all that these need."""
     cells = list(study.cells(scale))
     known = list(dict.fromkeys(cell.method for cell in cells))
     if unknown := [method for method in methods if method not in known]:
         raise ValueError(f"The study {study.name} has no method {unknown[0]!r}; it has {', '.join(known)}.")
-    return [cell for cell in cells if not methods or cell.method in (*methods, *study.references)]
+    return with_needs([cell for cell in cells if not methods or cell.method in (*methods, *study.references)])
 
 
 def sliced(cells: Sequence[Cell], text: str | None) -> list[Cell]:

@@ -3,7 +3,8 @@
 The baselines are those of the paper with their official settings. One thing is added for all of them: the reward is divided by
 its recent standard deviation (`--recent-scale`). SAC weighs a reward against the entropy of its policy, so that an
 unscaled bonus that shrinks, as RND's does, would be compared by its size and not by what it rewards (docs/results/point-maze.md).
-ELEMENT's terms are within [0, 1] by themselves, as in the paper.
+ELEMENT's terms are within [0, 1] by themselves, as in the paper. On environments that show images the same methods act on
+rollouts (`screens.py`).
 """
 
 import dataclasses
@@ -12,7 +13,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from element_rl.config import ExploreConfig
+from element_rl.envs.robots import CELLS_PER_AXIS
+from element_rl.envs.screens import is_screen
+from element_rl.plots.maps import axis_labels, coverage_start, equal_scales
 from element_rl.plots.style import steps_text
+from element_rl.studies import screens
 from element_rl.studies.grid import Cell, FinishedCell, Scale
 from element_rl.studies.results import Curves, Frame, Map, Series
 from element_rl.studies.statistics import curve_with_interval
@@ -31,15 +36,19 @@ SMOKE = Scale(
         "log_every": 60,
         "replay_size": 1_000,
     },
+    screens=screens.SMOKE,
 )
-SMALL = Scale(ROBOTS, 5, {"Ant-v5": 1_000_000, "Hopper-v5": 400_000, "Walker2d-v5": 400_000})
-PAPER = Scale((*ROBOTS, "Humanoid-v4"), 10, dict.fromkeys((*ROBOTS, "Humanoid-v4"), 5_000_000))
+SMALL = Scale(ROBOTS, 5, {"Ant-v5": 1_000_000, "Hopper-v5": 400_000, "Walker2d-v5": 400_000}, screens=screens.SMALL)
+PAPER = Scale((*ROBOTS, "Humanoid-v4"), 10, dict.fromkeys((*ROBOTS, "Humanoid-v4"), 5_000_000), screens=screens.PAPER)
 SCALES = {"smoke": SMOKE, "small": SMALL, "paper": PAPER}
 BAND = "Line: interquartile mean over seeds. Band: 95 % bootstrap interval."
 
 
 def cell_of(env: str, method: str, scale: Scale, **settings: object) -> Cell:
     """A cell with the settings that all studies have in common."""
+    scale = scale.on(env)
+    if is_screen(env):
+        return screens.screen_cell_of(env, method, scale, **settings)
     steps = scale.steps[env]
     config = ExploreConfig(env, steps=steps, seeds=scale.seeds, random_seeds=0, **settings)  # type: ignore[arg-type]
     options = dict(scale.options)
@@ -47,9 +56,15 @@ def cell_of(env: str, method: str, scale: Scale, **settings: object) -> Cell:
     return Cell(env, method, dataclasses.replace(config, sac=sac, **options))
 
 
+def baseline_cell(env: str, name: str, scale: Scale, **settings: object) -> Cell:
+    """A cell of another method, its reward scaled as its learner needs it."""
+    scaled = "scale_reward" if is_screen(env) else "recent_scale"
+    return cell_of(env, name, scale, reward=name, **{scaled: True}, **settings)
+
+
 def baseline_cells(env: str, scale: Scale) -> list[Cell]:
     """The paper's four, and a random policy to show where nobody learns."""
-    cells = [cell_of(env, name, scale, reward=name, recent_scale=True) for name in BASELINES]
+    cells = [baseline_cell(env, name, scale) for name in BASELINES]
     return [*cells, cell_of(env, "random", scale, reward="random")]
 
 
@@ -100,7 +115,7 @@ def length_notes(cells: Sequence[FinishedCell]) -> tuple[str, ...]:
     notes = []
     for env, entries in by_environment(cells).items():
         shrunk = [e.summary for e in entries if e.summary["reward"] == "element"]
-        if shrunk:
+        if shrunk and "update_interval" in shrunk[0]:  # a run on a screen tells it when it is done
             interval, window = shrunk[0]["update_interval"], shrunk[0]["update_steps"]
             notes.append(
                 f"{env}: {shrunk[0]['steps']:,} steps per seed; the lifelong memory takes in {window:,} steps every "
@@ -128,17 +143,25 @@ def _map(entry: FinishedCell, most_frames: int) -> Map:
     steps = entry.checkpoints()
     shown = [steps[i] for i in np.unique(np.linspace(0, len(steps) - 1, min(most_frames, len(steps))).astype(int))]
     frames = tuple(Frame.of(f"{steps_text(step)} steps", run.load_visits(step).sum(axis=0)) for step in shown)
-    axes = config["coverage_axes"]
+    x_label, y_label = axis_labels(config)
     return Map(
         name=f"visits_{entry.cell.env}_{entry.cell.method}",
         title=f"{entry.cell.method}",
-        x_label=f"{axes[0]} (m)",
-        y_label=f"{axes[1]} (m)",
+        x_label=x_label,
+        y_label=y_label,
         bounds=tuple(tuple(map(float, bound)) for bound in config["coverage_bounds"]),  # type: ignore[arg-type]
-        shape=(100, 100),
+        shape=tuple(config.get("coverage_cells", (CELLS_PER_AXIS, CELLS_PER_AXIS))),
         value_label="visits, all seeds",
         frames=frames,
-        equal_scales=axes == ["x", "y"],
-        start=None if "PointMaze" in entry.cell.env else (0.0, 0.0) if axes == ["x", "y"] else None,
+        equal_scales=equal_scales(config),
+        start=start_of(entry),
         group=f"{entry.cell.env}: where the agents have been",
     )
+
+
+def start_of(entry: FinishedCell) -> tuple[float, float] | None:
+    """Where episodes begin, in a map's coordinates; None where that differs or is not known."""
+    if "PointMaze" in entry.cell.env:
+        return None
+    start = coverage_start(entry.run.config)
+    return None if start is None else (start[0], start[1])

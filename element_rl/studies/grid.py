@@ -20,9 +20,10 @@ from typing import Any
 
 import numpy as np
 
+from element_rl.envs.screens import is_screen
 from element_rl.files import read_json_object, to_json
 from element_rl.runs import RunFolder
-from element_rl.studies.jobs import Job, agents_of, label_of
+from element_rl.studies.jobs import Job, agents_of, environments_of, label_of
 from element_rl.studies.results import CellRecord, Curves, Map, Paths, Scatter, Table
 
 FAILURE = "failure.json"  # in a cell's folder: why its last attempt ended
@@ -40,6 +41,12 @@ class Scale:
     updates: int = 0  # of agents that learn offline
     options: Mapping[str, Any] = field(default_factory=dict)  # settings of every explorer, beside its own
     offline_options: Mapping[str, Any] = field(default_factory=dict)  # settings of agents that learn offline
+    encoder_options: Mapping[str, Any] = field(default_factory=dict)  # settings of encoders, on screens
+    screens: "Scale | None" = None  # how large it is on environments that show images; None: there it cannot be done
+
+    def on(self, env: str) -> "Scale":
+        """The scale for an environment: another one where it shows images."""
+        return self.screens if self.screens is not None and is_screen(env) else self
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,11 @@ class Cell:
     def seeds(self) -> int:
         """Agents side by side."""
         return agents_of(self.config, sum(cell.seeds for cell in self.needs))
+
+    @property
+    def environments(self) -> int:
+        """Environments that step at the same time."""
+        return environments_of(self.config, self.seeds)
 
     @property
     def steps(self) -> int:
@@ -121,6 +133,15 @@ class Study:
     references: tuple[str, ...] = ()  # methods by which all others are measured: in the grid whatever else is chosen
 
 
+def with_needs(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells, and before each what it needs; nothing twice."""
+    ordered: dict[tuple[str, str], Cell] = {}
+    for cell in cells:
+        for entry in (*with_needs(cell.needs), cell):
+            ordered.setdefault((entry.name, entry.method), entry)
+    return list(ordered.values())
+
+
 def cell_folder(out: Path, cell: Cell) -> Path:
     return out / "cells" / cell.name
 
@@ -158,6 +179,6 @@ def steps_done(folder: Path, steps: int) -> int:
         with (folder / "metrics.csv").open("rb") as file:
             file.seek(max(file.seek(0, 2) - 4096, 0))
             complete = file.read().decode(errors="replace").rpartition("\n")[0]
-        return int(float(complete.splitlines()[-1].split(",")[0]))
+        return min(int(float(complete.splitlines()[-1].split(",")[0])), steps)
     except (OSError, ValueError, IndexError):
         return 0

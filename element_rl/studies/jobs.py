@@ -1,6 +1,8 @@
 """What a cell can be: a training run, or something made of the runs of other cells.
 
     explore     a population that explores, learns the task, or acts at random
+    on-policy   the same on environments that show images, where A3C learns instead of SAC
+    encoder     states for them: an encoder of frames, which all of an environment's cells share
     finetune    a population that goes on with the policies of another cell, on the task
     collect     a dataset, made with the policies of another cell
     offline     agents that learn from the dataset of another cell
@@ -23,14 +25,22 @@ from element_rl.explore import explore
 from element_rl.finetune import FinetuneConfig, finetune
 from element_rl.launch import create_run, reopen_run
 from element_rl.offline import OfflineConfig, create_offline_run, reopen_offline_run, train_offline
+from element_rl.on_policy.config import OnPolicyConfig
+from element_rl.on_policy.launch import create_run as create_on_policy_run
+from element_rl.on_policy.launch import reopen_run as reopen_on_policy_run
+from element_rl.on_policy.training import train
+from element_rl.pretraining.config import PretrainConfig, processes
+from element_rl.pretraining.pretrain import create_encoder_run, pretrain_encoder, reopen_encoder_run
 from element_rl.provenance import commit, hardware, versions
 from element_rl.runs import RunFolder
 from element_rl.settings import settings_from_json
 
-Job = ExploreConfig | FinetuneConfig | CollectConfig | OfflineConfig
+Job = ExploreConfig | OnPolicyConfig | PretrainConfig | FinetuneConfig | CollectConfig | OfflineConfig
 
 KINDS: dict[str, type[Job]] = {
     "explore": ExploreConfig,
+    "on-policy": OnPolicyConfig,
+    "encoder": PretrainConfig,
     "finetune": FinetuneConfig,
     "collect": CollectConfig,
     "offline": OfflineConfig,
@@ -39,14 +49,30 @@ KINDS: dict[str, type[Job]] = {
 
 def label_of(job: Job) -> str:
     """A word for what is done, in the names of folders."""
-    return job.reward if isinstance(job, ExploreConfig) else f"{_kind(job)}-{_origin(job)}"
+    if isinstance(job, PretrainConfig):
+        return _kind(job)
+    return job.reward if isinstance(job, ExploreConfig | OnPolicyConfig) else f"{_kind(job)}-{_origin(job)}"
 
 
 def agents_of(job: Job, before: int) -> int:
     """How many agents work side by side; `before`: how many the cells had that it needs."""
-    if isinstance(job, ExploreConfig):
+    if isinstance(job, PretrainConfig):
+        return 1
+    if isinstance(job, ExploreConfig | OnPolicyConfig):
         return job.seeds
     return before * (job.seeds if isinstance(job, OfflineConfig) else 1)
+
+
+def environments_of(job: Job, agents: int) -> int:
+    """Environments that step at the same time, each in a process of its own."""
+    if isinstance(job, PretrainConfig):
+        return max(processes(job), 1)
+    return agents * max(job.workers, 1) if isinstance(job, OnPolicyConfig) else agents
+
+
+def is_preparation(job: Job) -> bool:
+    """Whether there is nothing in it that a study measures: others need it, and that is all."""
+    return isinstance(job, PretrainConfig)
 
 
 def job_to_json(job: Job) -> dict[str, Any]:
@@ -68,7 +94,15 @@ def perform(job: Job, folder: Path, stop: Callable[[], bool], patience: float) -
         explore(job, run, stop=stop, resume=begun, wait_seconds=patience)
         return
     with contextlib.chdir(folder):
-        if isinstance(job, FinetuneConfig):
+        if isinstance(job, OnPolicyConfig):
+            begun = Path("config.json").exists()
+            run = reopen_on_policy_run(job, Path()) if begun else create_on_policy_run(job, Path())
+            train(job, run, stop=stop, resume=begun, wait_seconds=patience)
+        elif isinstance(job, PretrainConfig):
+            begun = Path("config.json").exists()
+            run = reopen_encoder_run(job, Path()) if begun else create_encoder_run(job, Path())
+            pretrain_encoder(job, run, stop=stop, wait_seconds=patience)
+        elif isinstance(job, FinetuneConfig):
             finetune(job, Path(), stop=stop, resume=True, wait_seconds=patience)
         elif isinstance(job, CollectConfig):
             _collect(job, stop)

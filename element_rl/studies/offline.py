@@ -7,6 +7,9 @@ from what they did, the data of each seed teaching an agent of its own. With G t
 
 so that a random policy scores 0 and SAC, which learned the task online, 1. Learned policies act without noise, SAC's too. A
 dataset of a random policy is learned from as well: what it teaches, no exploration is needed for.
+
+On screens it is A3C that learns online and scores 1. It draws its actions, as it learned to: the likeliest one, always taken, can
+be to stand before a wall for ever. What discrete conservative Q-learning has learned there takes the best action.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,17 +18,23 @@ from pathlib import Path
 import numpy as np
 
 from element_rl.collect import CollectConfig
+from element_rl.envs.screens import make_screen
 from element_rl.evaluate import evaluate
+from element_rl.evaluators import Evaluator
 from element_rl.files import read_json_object, write_json
 from element_rl.offline import OfflineConfig
+from element_rl.on_policy.config import OnPolicyConfig, agent_seeds, env_options
+from element_rl.on_policy.episodes import screen_return
+from element_rl.runs import RunFolder
+from element_rl.settings import settings_from_json
 from element_rl.studies.comparison import by_environment, curves_of, mean_of, scores_of
 from element_rl.studies.grid import Cell, Findings, FinishedCell, Scale, Study
 from element_rl.studies.results import Table
 from element_rl.studies.tables import improvement_table, score_table, sentences
 from element_rl.studies.tasks import EXPLORERS, ONLINE, RANDOM, SCALES, explorer, online, random
 
-EPISODES = 10  # of each agent of SAC, to know what it has reached
-REFERENCE = "reference.json"  # in the folder of SAC's run: what it has reached
+EPISODES = 10  # of each agent that learned online, to know what it has reached
+REFERENCE = "reference.json"  # in the folder of its run: what it has reached
 PAPER = {
     "Hopper-v5": ("0.516 ± 0.075", "0.271 ± 0.073", "0.391 ± 0.040", "0.469 ± 0.051", "0.534 ± 0.076"),
     "Walker2d-v5": ("0.212 ± 0.043", "0.106 ± 0.036", "0.201 ± 0.082", "0.111 ± 0.024", "0.120 ± 0.059"),
@@ -46,17 +55,18 @@ def _cells_of(env: str, scale: Scale) -> list[Cell]:
 
 
 def _dataset(env: str, source: Cell, scale: Scale) -> Cell:
-    config = CollectConfig(source.reference, _dataset_id(env, source.method), scale.samples, out=Path("datasets"))
+    samples = scale.on(env).samples
+    config = CollectConfig(source.reference, _dataset_id(env, source.method), samples, out=Path("datasets"))
     return Cell(env, source.method, config, (source,))
 
 
 def _learner(env: str, dataset: Cell, scale: Scale) -> Cell:
     config = OfflineConfig(
         (_dataset_id(env, dataset.method),),
-        steps=scale.updates,
+        steps=scale.on(env).updates,
         by_agent=True,
         root=str(dataset.reference / "datasets"),
-        **scale.offline_options,
+        **scale.on(env).offline_options,
     )
     return Cell(env, dataset.method, config, (dataset,))
 
@@ -72,12 +82,16 @@ def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
     return Findings(
         sentences=sentences(scores, "teaches more than", "teaches less than"),
         notes=(
-            f"{scale.samples:,} samples per seed, from all checkpoints of the explorers alike; {scale.updates:,} updates. The "
-            "paper's scores are after 5,000,000 steps of exploration, with 1,000,000 samples.",
+            *(
+                f"{env}: {scale.on(env).samples:,} samples per seed, from all checkpoints of the explorers alike; "
+                f"{scale.on(env).updates:,} updates."
+                for env in references
+            ),
+            "The paper's scores are after 5,000,000 steps of exploration, with 1,000,000 samples.",
             *(f"{env} has no scores: {reason}." for env, ends in references.items() if (reason := _no_scores(ends))),
         ),
         tables=(
-            _beside_the_paper(score_table("scores", "Scores: 0 a random policy, 1 SAC online", "score", scores)),
+            _beside_the_paper(score_table("scores", "Scores: 0 a random policy, 1 SAC (on screens A3C) online", "score", scores)),
             improvement_table("improvement", "Is ELEMENT's data better to learn from?", scores),
             _returns(learners, references),
         ),
@@ -85,25 +99,44 @@ def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
     )  # fmt: skip
 
 
-References = Mapping[str, tuple[float, float] | None]  # environment → returns of a random policy and of SAC
+References = Mapping[
+    str, tuple[float, float] | None
+]  # environment → returns of a random policy and of one learned online
 
 
 def _references(cells: Sequence[FinishedCell]) -> tuple[float, float] | None:
-    """Returns of a random policy and of SAC, means over their seeds, where both are done."""
-    acted = [entry for entry in cells if entry.cell.method == RANDOM and not entry.cell.needs]
-    learned = [entry for entry in cells if entry.cell.method == ONLINE]
+    """Returns of a random policy and of one learned online, means over their seeds, where both are done."""
+    acted = [entry for entry in cells if entry.cell.method == RANDOM and not _is_made_of_runs(entry.cell)]
+    learned = [entry for entry in cells if entry.cell.method in ONLINE]
     returned = mean_of(acted[0].summary, "extrinsic_return") if acted else None
     return (returned, _reached(learned[0])) if returned is not None and learned else None
 
 
+def _is_made_of_runs(cell: Cell) -> bool:
+    return isinstance(cell.config, CollectConfig | OfflineConfig)
+
+
 def _reached(entry: FinishedCell) -> float:
-    """The mean return of the final policies of a run, acting without noise; written down beside the run."""
+    """The mean return of the final policies of a run; written down beside the run."""
     path = entry.run.path / REFERENCE
     if not path.exists():
         last = entry.run.latest_checkpoint()
-        (row,) = evaluate(entry.run, EPISODES, deterministic=True, checkpoint=last, out=entry.run.path / "reached")
+        if entry.run.config.get("on_policy"):
+            row = {"step": last, "extrinsic_return": _reached_on_screen(entry.run)}
+        else:
+            (row,) = evaluate(entry.run, EPISODES, deterministic=True, checkpoint=last, out=entry.run.path / "reached")
         write_json(path, row)
     return float(read_json_object(path)["extrinsic_return"])
+
+
+def _reached_on_screen(run: RunFolder) -> float:
+    """The mean return of the last policies of a run of A3C."""
+    config = settings_from_json(OnPolicyConfig, run.config["settings"])
+    step = run.latest_checkpoint() or 0
+    seeds = [[(seed, step, episode) for episode in range(EPISODES)] for seed in agent_seeds(config)]
+    with Evaluator(config.env, env_options(config), 0, make_screen, screen_return) as evaluator:
+        evaluator.start(run.load_policy(step), seeds, deterministic=False)
+        return float(np.mean(evaluator.wait()[0]))
 
 
 def _scores(learners: Sequence[FinishedCell], references: References) -> dict[str, dict[str, np.ndarray]]:
@@ -118,10 +151,10 @@ def _scores(learners: Sequence[FinishedCell], references: References) -> dict[st
 def _no_scores(ends: tuple[float, float] | None) -> str | None:
     """Why there are no scores between these two returns, if there are none."""
     if ends is None:
-        return f"{ONLINE} or {RANDOM} is not done"
-    return (
-        None if ends[1] > ends[0] else f"{ONLINE} ({ends[1]:,.0f}) has learned no more than {RANDOM} ({ends[0]:,.0f})"
-    )
+        return f"learning online or {RANDOM} is not done"
+    few = ".3g" if max(map(abs, ends)) < 100 else ",.0f"  # Rooms-v0 gives 0 or 1, robots thousands
+    learned, at_random = format(ends[1], few), format(ends[0], few)
+    return None if ends[1] > ends[0] else f"learning online ({learned}) came to no more than {RANDOM} ({at_random})"
 
 
 def _beside_the_paper(table: Table) -> Table:
@@ -146,7 +179,7 @@ def _returns(learners: Sequence[FinishedCell], references: References) -> Table:
         "return in the data",
         "learned from it",
         "random policy",
-        "SAC online",
+        "learned online",
     )
     note = "Mean returns of episodes, over seeds. Transitions: of all seeds together."
     return Table("returns", "What the data held, and what was learned from it", columns, tuple(rows), note)
@@ -159,5 +192,5 @@ STUDY = Study(
     SCALES,
     cells,
     analyse,
-    references=(ONLINE, RANDOM),
+    references=(*ONLINE, RANDOM),
 )

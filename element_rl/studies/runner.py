@@ -21,6 +21,7 @@ from element_rl.provenance import commit, hardware, hardware_text, versions_text
 from element_rl.studies.attempt import LOG, note_failure, prepare
 from element_rl.studies.figures import draw_results
 from element_rl.studies.grid import FAILURE, Cell, Scale, Study, cell_folder, finished, is_done, record, steps_done
+from element_rl.studies.jobs import is_preparation
 from element_rl.studies.report import write_report
 from element_rl.studies.results import Results, write_results
 from element_rl.studies.so_far import so_far
@@ -186,7 +187,8 @@ def conclude(
     if unfinished:
         done, notes = so_far(cells, out)
     else:
-        done, notes = [entry for cell in cells if (entry := finished(out, cell)) is not None], ()
+        measured = [cell for cell in cells if not is_preparation(cell.config)]
+        done, notes = [entry for cell in measured if (entry := finished(out, cell)) is not None], ()
     if not done:
         raise ValueError(f"No cell of the study {study.name} in {out} is done: run them first.")
     found = study.analyse(done, scale)

@@ -9,8 +9,10 @@ import numpy as np
 
 from element_rl.config import ExploreConfig
 from element_rl.metrics_log import final_averages
+from element_rl.on_policy.config import OnPolicyConfig
 from element_rl.runs import RunFolder
 from element_rl.studies.grid import Cell, FinishedCell, cell_folder, is_done
+from element_rl.studies.jobs import is_preparation
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class CellSoFar(FinishedCell):
 
 def so_far(cells: Sequence[Cell], out: Path) -> tuple[list[FinishedCell], tuple[str, ...]]:
     """The cells that have begun, cut at the same step within an environment, and a note on each cut."""
-    if strange := next((cell for cell in cells if not isinstance(cell.config, ExploreConfig)), None):
+    cells = [cell for cell in cells if not is_preparation(cell.config)]
+    if strange := next((cell for cell in cells if not isinstance(cell.config, ExploreConfig | OnPolicyConfig)), None):
         raise ValueError(
             f"--so-far reads the metrics of explorers, and {strange.name} is made of other cells: "
             "report this study when all of it is done."
@@ -68,6 +71,7 @@ def _summary(run: RunFolder, metrics: Mapping[str, np.ndarray], until: int) -> d
     seeds = [settings["seed"] + index for index in range(settings["seeds"])]
     before = metrics["step"] <= until
     latest = [metrics["coverage"][before & (metrics["seed"] == seed)][-1] for seed in seeds]
+    windows = {name: settings[name] for name in ("update_interval", "update_steps") if settings[name] is not None}
     return run.read_summary() | {
         "env": run.config["env"],
         "reward": run.config["reward"],
@@ -75,6 +79,5 @@ def _summary(run: RunFolder, metrics: Mapping[str, np.ndarray], until: int) -> d
         "seeds": seeds,
         "coverage": [None if np.isnan(cells) else int(cells) for cells in latest],
         **final_averages(metrics, until, seeds),
-        "update_interval": settings["update_interval"],
-        "update_steps": settings["update_steps"],
+        **windows,
     }

@@ -2,18 +2,23 @@
 
 Explorers of the robots that walk upright end their episodes by falling, as in the paper: what they learn is then to move
 without falling, and that is what their tasks ask. Ant's do not, as everywhere else in this library (docs/results/ant-series.md).
-The tasks themselves are Gymnasium's, where a fall ends an episode of every robot.
+The tasks themselves are Gymnasium's, where a fall ends an episode of every robot. On screens the tasks are their own: to reach
+Rooms-v0's goal, Mario's progress.
 """
 
 import dataclasses
 
 from element_rl.agents.cql import CQLConfig
+from element_rl.agents.discrete_cql import DiscreteCQLConfig
 from element_rl.envs.robots import HEALTH_OPTION, can_fall
-from element_rl.studies.comparison import BASELINES, ROBOTS, cell_of
+from element_rl.envs.screens import is_screen
+from element_rl.finetune.screens import REWARD_SCALES
+from element_rl.studies import screens
+from element_rl.studies.comparison import BASELINES, ROBOTS, baseline_cell, cell_of
 from element_rl.studies.grid import Cell, Scale
 
 EXPLORERS = ("element", *BASELINES)
-ONLINE = "sac"  # learns the task from its reward, from nothing
+SAC, A3C = ONLINE = ("sac", "a3c")  # learn the task from its reward, from nothing: of robots, and on screens
 RANDOM = "random"
 UPRIGHT = ("Hopper-v5", "Walker2d-v5", "Humanoid-v4")
 RANDOM_STEPS = 50_000  # per seed, to know what a random policy gets
@@ -32,6 +37,18 @@ SMOKE = Scale(
         "replay_size": 1_000,
     },
     offline_options={"evaluate_every": 100, "episodes": 1, "cql": CQLConfig(hidden_sizes=(16,), batch_size=16)},
+    screens=dataclasses.replace(
+        screens.SMOKE,
+        task_steps=300,
+        updates=20,
+        offline_options={
+            "evaluate_every": 10,
+            "episodes": 1,
+            "chunk_updates": 10,
+            "workers": 0,
+            "discrete_cql": DiscreteCQLConfig(hidden_sizes=(16,), batch_size=16),
+        },
+    ),
 )
 SMALL = Scale(
     ("Hopper-v5", "Walker2d-v5", "Ant-v5"),
@@ -40,6 +57,8 @@ SMALL = Scale(
     samples=200_000,
     task_steps=400_000,
     updates=100_000,
+    # A frame takes 7 kB, and an update on images a fifth of a second of two cores.
+    screens=dataclasses.replace(screens.SMALL, samples=50_000, task_steps=500_000, updates=20_000),
 )
 PAPER = Scale(
     (*ROBOTS, "Humanoid-v4"),
@@ -48,6 +67,7 @@ PAPER = Scale(
     samples=1_000_000,
     task_steps=1_000_000,
     updates=500_000,
+    screens=dataclasses.replace(screens.PAPER, seeds=5, samples=1_000_000, task_steps=1_000_000, updates=500_000),
 )
 SCALES = {"smoke": SMOKE, "small": SMALL, "paper": PAPER}
 
@@ -57,20 +77,25 @@ def explorer(env: str, method: str, scale: Scale) -> Cell:
     falling = (f"{HEALTH_OPTION}=true",) if env in UPRIGHT else ()
     if method == "element":
         return cell_of(env, method, scale, env_options=falling)
-    return cell_of(env, method, scale, reward=method, recent_scale=True, env_options=falling)
+    return baseline_cell(env, method, scale, env_options=falling)
 
 
 def online(env: str, scale: Scale) -> Cell:
-    """SAC on the task."""
-    return cell_of(env, ONLINE, _with_steps(env, scale.task_steps, scale), reward="extrinsic")
+    """SAC on the task; on a screen A3C, with the factor of the reward that fine-tuning has there."""
+    scale = _with_steps(env, scale.on(env).task_steps, scale)
+    if not is_screen(env):
+        return cell_of(env, SAC, scale, reward="extrinsic")
+    factor = REWARD_SCALES.get(env, 1.0)
+    options = () if factor == 1.0 else (f"scale={factor}",)
+    return cell_of(env, A3C, scale, reward="extrinsic", reward_options=options)
 
 
 def random(env: str, scale: Scale) -> Cell:
     """A random policy on the task."""
     task = (f"{HEALTH_OPTION}=true",) if can_fall(env) else ()
-    steps = min(RANDOM_STEPS, scale.task_steps)
+    steps = min(RANDOM_STEPS, scale.on(env).task_steps)
     return cell_of(env, RANDOM, _with_steps(env, steps, scale), reward="random", env_options=task)
 
 
 def _with_steps(env: str, steps: int, scale: Scale) -> Scale:
-    return dataclasses.replace(scale, steps={env: steps})
+    return dataclasses.replace(scale.on(env), steps={env: steps})

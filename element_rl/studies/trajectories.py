@@ -5,25 +5,33 @@ Of the seeds of a run the one with the median coverage is shown. Acting takes a 
 cell's folder and not done again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Integer
 
 from element_rl.config import config_from_json, parsed_options
 from element_rl.envs.robots import coverage_cell, describe, make_env
+from element_rl.envs.screens import describe_screen, screen_cell
 from element_rl.evaluate import run_episode
 from element_rl.files import read_arrays, write_arrays
+from element_rl.on_policy.config import OnPolicyConfig, env_options
+from element_rl.plots.maps import axis_labels, equal_scales
 from element_rl.plots.style import steps_text
-from element_rl.studies.comparison import SMOKE, by_environment, cell_of, length_notes
+from element_rl.runs import RunFolder
+from element_rl.settings import settings_from_json
+from element_rl.studies import screens
+from element_rl.studies.comparison import SMOKE, by_environment, cell_of, length_notes, start_of
 from element_rl.studies.grid import Cell, Findings, FinishedCell, Scale, Study
 from element_rl.studies.results import PathGroup, Paths, Table
 
 MOST_POINTS = 4_000  # drawn per checkpoint; samples in between are left out
 SCALES = {
     "smoke": SMOKE,
-    "small": Scale(("Ant-v5", "Walker2d-v5"), 5, {"Ant-v5": 1_000_000, "Walker2d-v5": 400_000}),
-    "paper": Scale(("Ant-v5", "Walker2d-v5"), 5, {"Ant-v5": 5_000_000, "Walker2d-v5": 5_000_000}),
+    "small": Scale(("Ant-v5", "Walker2d-v5"), 5, {"Ant-v5": 1_000_000, "Walker2d-v5": 400_000}, screens=screens.SMALL),
+    "paper": Scale(
+        ("Ant-v5", "Walker2d-v5"), 5, {"Ant-v5": 5_000_000, "Walker2d-v5": 5_000_000}, screens=screens.PAPER
+    ),
 }
 
 
@@ -38,16 +46,19 @@ def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
     for env, entries in by_environment(done).items():
         for entry in entries:
             agent = median_seed(entry)
-            episodes = {step: acted(entry, step, agent, scale.samples) for step in _with_policies(entry)}
+            samples = scale.on(env).samples
+            episodes = {step: acted(entry, step, agent, samples) for step in _with_policies(entry)}
             paths.append(_paths(entry, agent, episodes))
             rows += [(env, step, *_measures(entry, found)) for step, found in episodes.items()]
     columns = ("environment", "checkpoint", "episodes", "farthest from the start", "directions", "cells")
-    table = Table("checkpoints", f"{scale.samples:,} samples with each checkpoint's policy", columns, tuple(rows))
+    counts = " or ".join(f"{count:,}" for count in dict.fromkeys(scale.on(entry.cell.env).samples for entry in done))
+    table = Table("checkpoints", f"{counts} samples with each checkpoint's policy", columns, tuple(rows))
     notes = (
         "Farthest: mean over episodes of the largest distance reached. "
         "Directions: in how many of 12 sectors of 30° episodes end.",
     )
-    return Findings(_changes(rows), (*notes, *length_notes(done)), (table,), paths=tuple(paths))
+    units = {entry.cell.env: entry.run.config.get("coverage_unit", "m") for entry in done}
+    return Findings(_changes(rows, units), (*notes, *length_notes(done)), (table,), paths=tuple(paths))
 
 
 def median_seed(entry: FinishedCell) -> int:
@@ -60,20 +71,26 @@ def acted(entry: FinishedCell, step: int, agent: int, samples: int) -> list[Floa
     """Positions of the episodes that one policy acts until it has taken so many samples; from the cell's folder if known."""
     file = entry.run.evaluation_path / f"acted-{step:09d}-{agent}-{samples}.safetensors"
     if not file.exists():
-        config = config_from_json(entry.run.config["settings"])
-        options = parsed_options(config)
-        spec, env = describe(config.env, **options), make_env(config.env, **options)
-        parameters = {name: array[agent] for name, array in entry.run.load_policy(step).items()}
-        episodes: list[np.ndarray] = []
-        left = samples
-        while left > 0:
-            seed = [config.seed + agent, step, len(episodes)]
-            positions = run_episode(env, spec, parameters, seed, deterministic=False)[1][: left + 1]
-            episodes.append(positions)
-            left -= len(positions) - 1
-        env.close()
+        act = screens.acted_on_screen if entry.run.config.get("on_policy") else _acted_by_robot
+        episodes = act(entry.run, step, agent, samples)
         write_arrays(file, {f"episode_{index:05d}": array for index, array in enumerate(episodes)})
     return [array for _, array in sorted(read_arrays(file)[0].items())]
+
+
+def _acted_by_robot(run: RunFolder, step: int, agent: int, samples: int) -> list[Float[np.ndarray, "T position"]]:
+    config = config_from_json(run.config["settings"])
+    options = parsed_options(config)
+    spec, env = describe(config.env, **options), make_env(config.env, **options)
+    parameters = {name: array[agent] for name, array in run.load_policy(step).items()}
+    episodes: list[np.ndarray] = []
+    left = samples
+    while left > 0:
+        seed = [config.seed + agent, step, len(episodes)]
+        positions = run_episode(env, spec, parameters, seed, deterministic=False)[1][: left + 1]
+        episodes.append(positions)
+        left -= len(positions) - 1
+    env.close()
+    return episodes
 
 
 def _with_policies(entry: FinishedCell) -> list[int]:
@@ -87,7 +104,6 @@ def _with_policies(entry: FinishedCell) -> list[int]:
 
 
 def _paths(entry: FinishedCell, agent: int, episodes: dict[int, list[np.ndarray]]) -> Paths:
-    axes = entry.run.config["coverage_axes"]
     groups = []
     for step, found in episodes.items():
         every = max(1, -(-sum(map(len, found)) // MOST_POINTS))
@@ -102,35 +118,44 @@ def _paths(entry: FinishedCell, agent: int, episodes: dict[int, list[np.ndarray]
     return Paths(
         f"paths_{entry.cell.env}",
         f"{entry.cell.env}, element, seed {seed}",
-        f"{axes[0]} (m)",
-        f"{axes[1]} (m)",
+        *axis_labels(entry.run.config),
         tuple(groups),
-        equal_scales=axes == ["x", "y"],
-        start=(0.0, 0.0) if axes == ["x", "y"] and "PointMaze" not in entry.cell.env else None,
+        equal_scales=equal_scales(entry.run.config),
+        start=start_of(entry),
     )
 
 
 def _measures(entry: FinishedCell, episodes: Sequence[np.ndarray]) -> tuple[int, float, int, int]:
     """Episodes, how far they go in the mean, the directions they end in, and the cells they visit."""
-    config = config_from_json(entry.run.config["settings"])
-    spec = describe(config.env, **parsed_options(config))
     offsets = [path - path[:1] for path in episodes]
     farthest = float(np.mean([np.hypot(o[:, 0], o[:, 1]).max() for o in offsets]))
     ends = np.stack([o[-1] for o in offsets])
     sectors = np.floor((np.arctan2(ends[:, 1], ends[:, 0]) + np.pi) / (np.pi / 6)).astype(int) % 12
-    visited = np.unique(np.concatenate([np.asarray(coverage_cell(spec, path)) for path in episodes]))
+    visited = np.unique(_cells(entry, np.concatenate(episodes)))
     return len(episodes), farthest, len(np.unique(sectors)), len(visited)
 
 
-def _changes(rows: Sequence[tuple[str, int, int, float, int, int]]) -> tuple[str, ...]:
+def _cells(entry: FinishedCell, positions: Float[np.ndarray, "T 2"]) -> Integer[np.ndarray, " T"]:
+    """The map cell of each position."""
+    settings = entry.run.config["settings"]
+    if entry.run.config.get("on_policy"):
+        on_screen = settings_from_json(OnPolicyConfig, settings)
+        return screen_cell(describe_screen(on_screen.env, **env_options(on_screen)), positions)
+    config = config_from_json(settings)
+    return np.asarray(coverage_cell(describe(config.env, **parsed_options(config)), positions))
+
+
+def _changes(rows: Sequence[tuple[str, int, int, float, int, int]], units: Mapping[str, str]) -> tuple[str, ...]:
     """The first checkpoint's policy beside the last one's, for every environment."""
     said = []
     for env in dict.fromkeys(row[0] for row in rows):
         (_, first, _, near, few, little), *_, (_, last, _, far, many, much) = [row for row in rows if row[0] == env] * 2
         if last > first:
+            unit = f" {units[env]}".rstrip()
             said.append(
-                f"On {env} the policy at {steps_text(first)} steps gets {near:.3g} m away, in {few} of 12 directions, through "
-                f"{little:,} cells; at {steps_text(last)} steps {far:.3g} m, in {many} directions, through {much:,} cells."
+                f"On {env} the policy at {steps_text(first)} steps gets {near:.3g}{unit} away, in {few} of 12 directions, "
+                f"through {little:,} cells; at {steps_text(last)} steps {far:.3g}{unit}, in {many} directions, through "
+                f"{much:,} cells."
             )
     return tuple(said)
 

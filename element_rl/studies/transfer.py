@@ -1,8 +1,9 @@
 """Can ELEMENT agents conduct task-agnostic exploration for downstream tasks? (The paper's section of that name.)
 
 Each explorer's best of ten checkpoints, by task return, learns on with the task's reward; beside them SAC from nothing, on as
-many steps. Two numbers say what a head start is worth: the return of the transferred policy before it has learned anything of
-the task (zero-shot), and the mean return over the whole of learning, which is the area under the curve divided by its length.
+many steps (on screens it is A3C that learns). Two numbers say what a head start is worth: the return of the transferred policy
+before it has learned anything of the task (zero-shot), and the mean return over the whole of learning, which is the area under
+the curve divided by its length.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +16,13 @@ from element_rl.studies.comparison import by_environment, curves_of, mean_of, sc
 from element_rl.studies.grid import Cell, Findings, FinishedCell, Scale, Study
 from element_rl.studies.results import Table
 from element_rl.studies.tables import improvement_table, score_table, sentences
-from element_rl.studies.tasks import EXPLORERS, ONLINE, SCALES, explorer, online
+from element_rl.studies.tasks import A3C, EXPLORERS, ONLINE, SAC, SCALES, explorer, online
+
+NOTES = {
+    SAC: "sac: from scratch, its first steps at random. Critics, temperature and replay start afresh for all; the actor waits "
+    "for 1,000 updates of the critics.",
+    A3C: "a3c: from scratch. The critic starts afresh for all.",
+}
 
 
 def cells(scale: Scale) -> list[Cell]:
@@ -24,9 +31,10 @@ def cells(scale: Scale) -> list[Cell]:
 
 def _cells_of(env: str, scale: Scale) -> list[Cell]:
     explorers = [explorer(env, method, scale) for method in EXPLORERS]
-    settings = {name: scale.options[name] for name in ("log_every", "checkpoint_every") if name in scale.options}
+    options, steps = scale.on(env).options, scale.on(env).task_steps
+    settings = {name: options[name] for name in ("log_every", "checkpoint_every") if name in options}
     finetuned = [
-        Cell(env, cell.method, FinetuneConfig(cell.reference, scale.task_steps, compare=False, **settings), (cell,))
+        Cell(env, cell.method, FinetuneConfig(cell.reference, steps, compare=False, **settings), (cell,))
         for cell in explorers
     ]
     return [online(env, scale), *explorers, *finetuned]
@@ -35,14 +43,14 @@ def _cells_of(env: str, scale: Scale) -> list[Cell]:
 def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
     """Of the agents that learned the task; the explorers have done their part."""
     finetuned = [entry for entry in done if isinstance(entry.cell.config, FinetuneConfig)]
-    on_task = [*finetuned, *(entry for entry in done if entry.cell.method == ONLINE)]
+    on_task = [*finetuned, *(entry for entry in done if entry.cell.method in ONLINE)]
     mean_return = _per_seed(on_task, _mean_over_training)
     return Findings(
         sentences=sentences(mean_return, "gets more over the whole of learning than", "gets less than"),
         notes=(
-            f"Returns of training episodes, actions drawn from the policy. {ONLINE}: from scratch, its first steps at random; "
-            "the others act with the transferred policy from the first step. Critics, temperature and replay start afresh for "
-            "all; the actor waits for 1,000 updates of the critics.",
+            "Returns of training episodes, actions drawn from the policy. The others act with the transferred policy from the "
+            "first step.",
+            *(NOTES[name] for name in ONLINE if any(entry.cell.method == name for entry in on_task)),
         ),
         tables=(
             score_table("mean_return", "Task return, mean over the whole of learning", "return", mean_return),
@@ -94,5 +102,5 @@ STUDY = Study(
     SCALES,
     cells,
     analyse,
-    references=(ONLINE,),
+    references=ONLINE,
 )

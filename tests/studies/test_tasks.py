@@ -122,8 +122,9 @@ def test_a_score_by_hand(out: Path) -> None:
     scores = offline._scores(entries, {"Pendulum-v1": (-1_200.0, -200.0)})
     np.testing.assert_allclose(scores["Pendulum-v1"]["element"], [0.8, -0.1])
     assert offline._scores(entries, {"Pendulum-v1": (-200.0, -1_200.0)}) == {}
-    assert offline._no_scores((-200.0, -1_200.0)) == "sac (-1,200) has learned no more than random (-200)"
-    assert offline._no_scores(None) == "sac or random is not done"
+    assert offline._no_scores((-200.0, -1_200.0)) == "learning online (-1,200) came to no more than random (-200)"
+    assert offline._no_scores((0.25, 0.2)) == "learning online (0.2) came to no more than random (0.25)"
+    assert offline._no_scores(None) == "learning online or random is not done"
 
 
 def test_the_papers_scores_stand_beside() -> None:
@@ -165,5 +166,5 @@ def test_what_cells_leave_is_theirs_alone(out: Path) -> None:
 def test_nothing_to_compare_by_is_said(out: Path) -> None:
     without = [entry for entry in done(out, "offline") if entry.cell.method != "sac"]
     found: Findings = offline.analyse(without, SCALE)
-    assert any("Pendulum-v1 has no scores: sac or random is not done." in note for note in found.notes)
+    assert any("Pendulum-v1 has no scores: learning online or random is not done." in note for note in found.notes)
     assert found.tables[0].rows == ()
