@@ -132,6 +132,10 @@ class HnswMemory:
             memory._index = faiss.read_index(str(folder / INDEX_FILE))
         except RuntimeError as error:
             raise FileError(f"The file {folder / INDEX_FILE} is missing, damaged or no FAISS index.") from error
+        # FAISS does not store the generator of its nodes' levels: it is brought to where it was, one draw per node, so that
+        # what is inserted from now on is linked as if nothing had happened.
+        for _ in range(len(memory)):
+            memory._index.hnsw.random_level()
         memory._values = read_arrays(folder / ARRAYS_FILE)[0]["values"]
         if len(memory._values) != len(memory):
             raise FileError(
