@@ -20,14 +20,16 @@ from element_rl.runs import RunError, RunFolder
 class FinetuneConfig:
     """What to transfer, and how to train on. `None` means: as in the run."""
 
-    run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]  # of element explore, on-policy or mario
+    run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]  # a run of explore, on-policy or mario
     steps: int = 100_000  # environment steps per seed
     checkpoint: str = "best"  # whose policy: best (each seed its own, by task return), last, or the step of one
     candidates: int = 10  # checkpoints that `best` chooses from, evenly spaced if there are more
     episodes: int = 10  # per checkpoint and seed, to choose by; and as many again for the zero-shot return
     deterministic: bool = False  # act in these episodes with the policy's mean or likeliest action instead of sampling
     critics: Literal["fresh", "kept"] = "fresh"  # kept: the run's, which have learned the value of its own reward
-    reward_scale: float | None = None  # the task's reward times this is learned from (SAC: the run's; Mario 0.1; 1)
+    reward_scale: float | None = (
+        None  # learned from is the task's reward times this (SAC: the run's; Mario 0.1; else 1)
+    )
     temperature: Literal["fresh", "kept"] = "fresh"  # of SAC, as the next two; fresh: sac.initial_temperature
     replay: Literal["fresh", "kept"] = "fresh"  # kept: begins with the run's experience, under the task's reward
     critic_warmup: int = 1_000  # first updates in which only the critics learn; 0 for none (docs/finetuning.md)
