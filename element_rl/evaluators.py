@@ -17,17 +17,20 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.wrappers import FrameStackObservation
 from jaxtyping import Float64, Int64
 
 from element_rl.agents.host_policy import squashed_gaussian_action
 from element_rl.agents.host_values import action_values
 from element_rl.envs.robots import make_env
+from element_rl.envs.screens import make_screen
 from element_rl.envs.workers import NICENESS, worker_surroundings
 
 Parameters = Mapping[str, np.ndarray]
@@ -129,6 +132,18 @@ class Evaluator:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def environment_maker(screen: bool, frame_stack: int = 1) -> Callable[..., gymnasium.Env]:
+    """`make_env`; for screens `make_screen`, with observations of several frames where there is more than one in a stack."""
+    if not screen:
+        return make_env
+    return make_screen if frame_stack == 1 else partial(_make_stacked, frame_stack)
+
+
+def _make_stacked(frame_stack: int, name: str, **options: Any) -> gymnasium.Env:
+    """A screen that shows its newest frames [K, H, W]; the first of an episode stands for those before it."""
+    return FrameStackObservation(make_screen(name, **options), frame_stack, padding_type="reset")
 
 
 def default_workers(episodes: int) -> int:

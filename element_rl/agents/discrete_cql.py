@@ -97,12 +97,28 @@ class QNetwork(eqx.Module):
     def __call__(self, observation: Observations) -> Float[Array, "B A"]:
         if not self.kernels:
             return self.network(observation)
-        hidden = observation.astype(jnp.float32) / 255.0
-        padding = ((KERNEL // 2, KERNEL // 2),) * 2
+        hidden = jnp.moveaxis(observation.astype(jnp.float32) / 255.0, 1, -1)  # [B, H, W, C]
         for kernel, bias in zip(self.kernels, self.kernel_biases, strict=True):
-            convolved = jax.lax.conv_general_dilated(hidden, kernel, (STRIDE, STRIDE), padding)
-            hidden = jax.nn.relu(convolved + bias[None, :, None, None])
-        return self.network(hidden.reshape(hidden.shape[0], -1))
+            hidden = jax.nn.relu(_convolved(hidden, kernel) + bias[None, None, None])
+        return self.network(jnp.moveaxis(hidden, -1, 1).reshape(hidden.shape[0], -1))
+
+
+def _convolved(images: Float[Array, "B H W C"], kernel: Float[Array, "F C k k"]) -> Float[Array, "B H2 W2 F"]:
+    """As one matrix product over the windows: XLA's convolution is slow on a CPU within a loop, and for populations everywhere.
+
+    (An update of one agent on 32 images, two cores: 0.16 s either way, but in a loop XLA's convolution takes seven times as long;
+    of three agents 0.8 s against 1.5 s.)
+    """
+    _, height, width, _ = images.shape
+    rows, columns, margin = -(-height // STRIDE), -(-width // STRIDE), KERNEL // 2
+    padded = jnp.pad(images, ((0, 0), (margin, margin), (margin, margin), (0, 0)))
+    windows = [
+        padded[:, i : i + STRIDE * rows - 1 : STRIDE, j : j + STRIDE * columns - 1 : STRIDE]
+        for i in range(KERNEL)
+        for j in range(KERNEL)
+    ]
+    weight = jnp.transpose(kernel, (2, 3, 1, 0)).reshape(-1, kernel.shape[0])  # in the order of the windows
+    return jnp.concatenate(windows, axis=-1) @ weight
 
 
 class DiscreteCQLState(eqx.Module):

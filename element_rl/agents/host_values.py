@@ -14,14 +14,14 @@ KERNEL, STRIDE = 3, 2  # of the convolutions
 def action_values(
     parameters: Mapping[str, np.ndarray], observation: Shaped[np.ndarray, "..."]
 ) -> Float[np.ndarray, " A"]:
-    """Q(s, ·) of one agent at one observation: a vector, or an image [C, H, W] of uint8.
+    """Q(s, ·) of one agent at one observation: a vector, or an image [C, H, W] or [H, W] of uint8.
 
     `parameters` holds `weight_i [in, out]` and `bias_i [out]`, and for images `kernel_i [out, in, 3, 3]`, `kernel_bias_i`.
     """
     hidden = observation.astype(np.float32)
     convolutions = sum(name.startswith("kernel_bias_") for name in parameters)
     if convolutions:
-        hidden /= 255.0
+        hidden = (hidden if hidden.ndim == 3 else hidden[None]) / 255.0
     for i in range(convolutions):
         hidden = _convolved(hidden, parameters[f"kernel_{i}"]) + parameters[f"kernel_bias_{i}"][:, None, None]
         hidden = np.maximum(hidden, 0.0)

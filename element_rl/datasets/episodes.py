@@ -56,6 +56,8 @@ class Episodes:
     @staticmethod
     def joined(parts: Sequence["Episodes"]) -> "Episodes":
         """All episodes of several sets of one environment."""
+        if len(parts) == 1:
+            return parts[0]  # images are large: no copy
         names = parts[0]._rows().keys()
         if any(part._rows().keys() != names for part in parts):
             raise ValueError("Episodes with positions cannot be joined with episodes without.")

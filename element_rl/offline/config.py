@@ -27,6 +27,7 @@ class OfflineConfig:
     evaluate_every: int | None = None  # updates between two lines of metrics, with evaluation (a 20th of the steps)
     episodes: int = 10  # per agent and evaluation, with the deterministic policy
     score_range: tuple[float, float] | None = None  # returns of a random policy and of an expert: scores 0 and 1
+    frame_stack: int = 1  # grey frames [H, W] seen at once, the newest last: with one, nothing tells how things move
     standardise: bool = True  # observations by mean and standard deviation of what an agent learns from; images never
     reward_scale: float = 1.0  # multiplies the rewards that are learned from, not the returns that are reported
     checkpoint_every: int | None = None  # updates between two checkpoints (a fifth of the steps)
@@ -41,7 +42,15 @@ class OfflineConfig:
             raise ValueError("Name at least one dataset to learn from: a Minari id such as hopper/element-v0.")
         if len(set(self.datasets)) < len(self.datasets):
             raise ValueError(f"A dataset is named twice in {', '.join(self.datasets)}: use --seeds for several agents.")
-        for name in ("steps", "seeds", "episodes", "chunk_updates", "evaluate_every", "checkpoint_every"):
+        for name in (
+            "steps",
+            "seeds",
+            "episodes",
+            "frame_stack",
+            "chunk_updates",
+            "evaluate_every",
+            "checkpoint_every",
+        ):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {value}.")

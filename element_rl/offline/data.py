@@ -7,7 +7,7 @@ is padded, and no row is stored twice, however many agents learn from it.
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,14 +16,15 @@ import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Float32, Int, PRNGKeyArray, Shaped
+from jaxtyping import Array, Bool, Float, Float32, Int, Int32, Int64, PRNGKeyArray, Shaped
 
 from element_rl.agents.discrete_cql import DiscreteBatch
 from element_rl.agents.sac import Batch
 from element_rl.config import ExploreConfig, parsed_options
 from element_rl.datasets.episodes import Episodes
 from element_rl.datasets.minari_files import Dataset, DatasetError, read_dataset
-from element_rl.envs.robots import make_env
+from element_rl.envs.screens import ALIASES, FRAME_SHAPE
+from element_rl.evaluators import environment_maker
 from element_rl.offline.config import OfflineConfig
 
 SMALLEST_DEVIATION = 1e-3  # below this a number is as good as constant, and is not blown up
@@ -54,6 +55,13 @@ class Source:
     observation_shape: tuple[int, ...]
     num_actions: int  # of a choice, or the dimension of a Box
     discrete: bool
+    screen: bool  # frames as `envs.screens` makes them
+    frame_stack: int
+
+    @property
+    def make_environment(self) -> Callable[..., gymnasium.Env]:
+        """What makes the environment to evaluate in."""
+        return environment_maker(self.screen, self.frame_stack)
 
 
 def load_source(config: OfflineConfig) -> Source:
@@ -63,9 +71,11 @@ def load_source(config: OfflineConfig) -> Source:
     _refuse_different_spaces(datasets)
     first = datasets[0]
     discrete = isinstance(first.action_space, gymnasium.spaces.Discrete)
-    env, env_options = _environment(config, datasets)
     shape = first.episodes.observation.shape[1:]
     _refuse_unlearnable(config, first, discrete, shape)
+    if len(shape) == 2:
+        shape = (config.frame_stack, *shape)
+    env, env_options = _environment(config, datasets)
     shares = [share for index, dataset in enumerate(datasets) for share in _shares(config, index, dataset)]
     episodes = Episodes.joined([dataclasses.replace(share[2], position=None) for share in shares])
     parts, start = [], 0
@@ -82,7 +92,8 @@ def load_source(config: OfflineConfig) -> Source:
         parts.append(Part(dataset, agent, start, count, float(np.mean(share.returns)), mean, deviation))
         start += count
     num_actions = int(first.action_space.n) if discrete else first.episodes.action.shape[1]
-    return Source(episodes, tuple(parts), env, env_options, shape, num_actions, discrete)
+    screen = _is_screen(first)
+    return Source(episodes, tuple(parts), env, env_options, shape, num_actions, discrete, screen, config.frame_stack)
 
 
 class Rows(NamedTuple):
@@ -93,6 +104,7 @@ class Rows(NamedTuple):
     reward: Float[Array, " R"]
     terminated: Bool[Array, " R"]
     steps: Int[Array, " N"]  # the rows that are one
+    begin: Int[Array, " R"]  # the first row of the episode of each
 
 
 def rows_of(source: Source, reward_scale: float) -> Rows:
@@ -108,6 +120,7 @@ def rows_of(source: Source, reward_scale: float) -> Rows:
         jnp.asarray(episodes.reward * np.float32(reward_scale)),
         jnp.asarray(episodes.terminated),
         jnp.asarray(episodes.transitions.astype(np.int32)),
+        jnp.asarray(_first_rows(episodes.lengths)),
     )
 
 
@@ -131,16 +144,28 @@ def shares_of(parts: Sequence[Part]) -> Share:
     return Share(*(jnp.asarray(array) for array in arrays))
 
 
-def sample(rows: Rows, share: Share, key: PRNGKeyArray, batch_size: int) -> Batch | DiscreteBatch:
-    """Steps drawn uniformly, with replacement, from the share of one agent; vectors standardised."""
+def sample(rows: Rows, share: Share, key: PRNGKeyArray, batch_size: int, frame_stack: int = 1) -> Batch | DiscreteBatch:
+    """Steps drawn uniformly, with replacement, from the share of one agent; vectors standardised, frames stacked."""
     row = rows.steps[share.first + jax.random.randint(key, (batch_size,), 0, share.number)]
-    observation, next_observation = rows.observation[row], rows.observation[row + 1]
+    observation, next_observation = (_observed(rows, each, frame_stack) for each in (row, row + 1))
     if observation.ndim == 2:
         observation, next_observation = (
             (each - share.mean[None]) / share.deviation[None] for each in (observation, next_observation)
         )
     kind = Batch if rows.action.ndim == 2 else DiscreteBatch
     return kind(observation, rows.action[row], rows.reward[row], next_observation, rows.terminated[row])
+
+
+def _observed(rows: Rows, row: Int[Array, " B"], frame_stack: int) -> Shaped[Array, "B ..."]:
+    """Observations; of grey frames the newest `frame_stack`, [B, K, H, W], the first of an episode standing for those before."""
+    if rows.observation.ndim != 3:
+        return rows.observation[row]
+    back = jnp.arange(frame_stack - 1, -1, -1)
+    return rows.observation[jnp.maximum(row[:, None] - back[None], rows.begin[row][:, None])]
+
+
+def _first_rows(lengths: Int64[np.ndarray, " E"]) -> Int32[np.ndarray, " R"]:
+    return np.repeat(np.cumsum(lengths + 1) - (lengths + 1), lengths + 1).astype(np.int32)
 
 
 def _refuse_different_spaces(datasets: Sequence[Dataset]) -> None:
@@ -161,17 +186,24 @@ def _refuse_different_spaces(datasets: Sequence[Dataset]) -> None:
 
 
 def _refuse_unlearnable(config: OfflineConfig, dataset: Dataset, discrete: bool, shape: tuple[int, ...]) -> None:
-    if discrete and config.algorithm == "bc":
-        raise DatasetError(
-            f"The dataset {dataset.name} acts in {dataset.action_space}, and behaviour cloning is for continuous actions: "
-            "use --algorithm cql."
-        )
-    if len(shape) != 1 and not (discrete and len(shape) == 3):
-        needed = "a vector or an image [C, H, W]" if discrete else "a vector"
+    image = dataset.episodes.observation.dtype == np.uint8 and len(shape) in (2, 3)
+    if len(shape) != 1 and not (discrete and image):
+        needed = "a vector or an image of uint8, [H, W] or [C, H, W]," if discrete else "a vector"
         raise DatasetError(
             f"The dataset {dataset.name} observes {dataset.observation_space}, but {needed} is needed with its actions: "
             "choose another dataset."
         )
+    if config.frame_stack > 1 and len(shape) != 2:
+        raise DatasetError(
+            f"The dataset {dataset.name} observes {dataset.observation_space}, and only grey frames [H, W] are stacked: "
+            "leave out --frame-stack."
+        )
+
+
+def _is_screen(dataset: Dataset) -> bool:
+    """Whether its observations are such frames as `envs.screens` makes of any environment with images."""
+    episodes = dataset.episodes
+    return episodes.observation.shape[1:] == FRAME_SHAPE and episodes.observation.dtype == np.uint8
 
 
 def _environment(config: OfflineConfig, datasets: Sequence[Dataset]) -> tuple[str, dict[str, Any]]:
@@ -184,10 +216,9 @@ def _environment(config: OfflineConfig, datasets: Sequence[Dataset]) -> tuple[st
     if config.env is None and len(named) > 1 and not given:
         texts = ", ".join(f"{dataset.name} {dict(dataset.env_options)}" for dataset in datasets)
         raise DatasetError(f"The datasets name different options of their environment ({texts}): say --env-options.")
-    env = config.env if config.env is not None else datasets[0].env or ""
-    options = (
-        given if config.env is not None and config.env != datasets[0].env else {**datasets[0].env_options, **given}
-    )
+    env = (datasets[0].env or "") if config.env is None else config.env
+    env = ALIASES.get(env, env) if _is_screen(datasets[0]) else env
+    options = given if config.env is not None and env != datasets[0].env else {**datasets[0].env_options, **given}
     if config.evaluate and not env:
         raise DatasetError(
             f"The dataset {datasets[0].name} does not name its environment: give it with --env, or use --no-evaluate."
@@ -198,7 +229,7 @@ def _environment(config: OfflineConfig, datasets: Sequence[Dataset]) -> tuple[st
 
 
 def _refuse_other_environment(env: str, options: Mapping[str, Any], dataset: Dataset) -> None:
-    made = make_env(env, **options)
+    made = environment_maker(_is_screen(dataset))(env, **options)
     made.close()
     for kind, ours, theirs in (
         ("observes", dataset.observation_space, made.observation_space),

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt
 
-from element_rl.agents import behaviour_cloning, cql, discrete_cql
+from element_rl.agents import behaviour_cloning, cql, discrete_cloning, discrete_cql
 from element_rl.agents.networks import policy_parameters
 from element_rl.learner import over_population
 from element_rl.offline.config import OfflineConfig
@@ -31,19 +31,31 @@ class Algorithm(NamedTuple):
     policy: Callable[..., dict[str, Array]]  # state → flat parameters
     batch_size: int
     metric_names: tuple[str, ...]
+    frame_stack: int = 1
 
 
 def make_algorithm(config: OfflineConfig, source: Source) -> Algorithm:
     """What `config.algorithm` means for this data."""
+    shape, actions, frames = source.observation_shape, source.num_actions, source.frame_stack
+    if source.discrete and config.algorithm == "bc":
+        return Algorithm(
+            lambda key: discrete_cloning.create(key, shape, actions, config.bc),
+            partial(discrete_cloning.update, config=config.bc),
+            lambda state: discrete_cql.value_parameters(state.policy),
+            config.bc.batch_size,
+            ("actor_loss",),
+            frames,
+        )
     if source.discrete:
         return Algorithm(
-            lambda key: discrete_cql.create(key, source.observation_shape, source.num_actions, config.discrete_cql),
+            lambda key: discrete_cql.create(key, shape, actions, config.discrete_cql),
             partial(discrete_cql.update, config=config.discrete_cql),
             lambda state: discrete_cql.value_parameters(state.values),
             config.discrete_cql.batch_size,
             VALUE_METRICS,
+            frames,
         )
-    sizes = (source.observation_shape[0], source.num_actions)
+    sizes = (shape[0], actions)
     if config.algorithm == "bc":
         return Algorithm(
             lambda key: behaviour_cloning.create(key, *sizes, config.bc),
@@ -135,7 +147,7 @@ def _updates(
     def one(agent: Any, share: Share, seed: Array, index: Array) -> Any:
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 2), index)
         sample_key, update_key = jax.random.split(key)
-        batch = sample(rows, share, sample_key, algorithm.batch_size)
+        batch = sample(rows, share, sample_key, algorithm.batch_size, algorithm.frame_stack)
         return algorithm.update(agent, batch, update_key)
 
     def step(turn: Array, carry: tuple[Any, dict[str, Array]]) -> tuple[Any, dict[str, Array]]:

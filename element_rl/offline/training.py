@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from element_rl.envs.robots import describe
+from element_rl.envs.screens import ScreenSpec, describe_screen
 from element_rl.evaluators import Evaluator, default_workers
 from element_rl.explore import Interrupted, Progress, Watcher
 from element_rl.metrics_log import FINAL_SHARE
@@ -63,15 +64,15 @@ def train_offline(
 def create_offline_run(config: OfflineConfig, folder: Path) -> RunFolder:
     """A new run folder; nothing is written where the settings or the datasets are wrong."""
     config, source = resolved_offline(config)
-    bounds, axes = None, None
-    if config.evaluate and not source.discrete:
-        spec = describe(source.env, **source.env_options)
-        bounds, axes = spec.coverage_bounds, spec.coverage_axes
+    coverage: dict[str, Any] = {"coverage_bounds": None, "coverage_axes": None}
+    if config.evaluate and (source.screen or not source.discrete):
+        spec = (describe_screen if source.screen else describe)(source.env, **source.env_options)
+        coverage = {name: getattr(spec, name) for name in coverage}
+        coverage |= {"coverage_cells": spec.coverage_cells} if isinstance(spec, ScreenSpec) else {}
     settings = {
         "env": source.env,
         "reward": config.algorithm,  # what figures call the run
-        "coverage_bounds": bounds,
-        "coverage_axes": axes,
+        **coverage,
         "settings": dataclasses.asdict(config),
     }
     return RunFolder.create(folder, settings, offline_columns(config, source))
@@ -118,7 +119,7 @@ class OfflineTraining:
         if config.evaluate:
             episodes = config.episodes * len(self.parts)
             workers = default_workers(episodes) if config.workers is None else min(config.workers, episodes)
-            self.evaluator = Evaluator(source.env, source.env_options, workers)
+            self.evaluator = Evaluator(source.env, source.env_options, workers, source.make_environment)
         self.logged = 0  # updates at the last line of metrics
         self.seconds = 0.0  # of training, over all resumptions
         self.latest: dict[str, float] = {}

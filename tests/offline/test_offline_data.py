@@ -115,7 +115,6 @@ def test_folding_makes_the_first_layer_take_raw_observations() -> None:
         (("few", "longer"), {}, "different options of their environment .*say --env-options"),
         (("unnamed",), {}, "does not name its environment: give it with --env, or use --no-evaluate"),
         (("wide",), {"env": "Pendulum-v1"}, r"wide-v0 observes Box.*but Pendulum-v1 Box.*--env-options"),
-        (("choice",), {"algorithm": "bc", "evaluate": False}, "behaviour cloning is for continuous actions"),
         (("unnamed",), {"by_agent": True, "evaluate": False}, "do not say which agent made them"),
         (("absent",), {}, "test/absent-v0"),
         (("few",), {"cql": dataclasses.replace(SMALL, batch_size=61)}, "has 60 transitions, fewer than a batch of 61"),
