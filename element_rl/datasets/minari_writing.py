@@ -27,7 +27,6 @@ from element_rl.datasets.minari_folders import (
 )
 from element_rl.files import removing_on_failure, sync, to_json
 
-
 IMAGE_CHUNK = 115_000  # bytes of images that are compressed together, at most: 16 frames of 84 × 84
 
 
