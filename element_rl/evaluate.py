@@ -18,6 +18,7 @@ from element_rl.config import ExploreConfig, parsed_options
 from element_rl.encoders.state import make_state_encoder
 from element_rl.entropy import renyi_entropy
 from element_rl.envs.robots import EnvSpec, coverage_cell, describe, make_env, position_of
+from element_rl.evaluate_screens import evaluate_on_screen, is_on_screen, write_screen_video
 from element_rl.files import write_arrays, write_json
 from element_rl.learner import EVALUATION_ORDER
 from element_rl.runs import RunError, RunFolder
@@ -36,31 +37,36 @@ def evaluate(
     """Means over seeds and episodes, one entry per checkpoint."""
     if episodes < 1:
         raise ValueError(f"--episodes must be at least 1, got {episodes}.")
-    settings = run.config["settings"]
-    config = ExploreConfig(settings["env"], seed=settings["seed"], env_options=tuple(settings["env_options"]))
-    spec = describe(config.env, **parsed_options(config))
+    on_screen = is_on_screen(run)
     steps = run.checkpoint_steps() if checkpoint is None else [checkpoint]
     if not steps:
         raise RunError(f"The run {run.path} has no checkpoint yet: let it train until its first one.")
-    folder = out or run.evaluation_path
-    folder.mkdir(parents=True, exist_ok=True)
     rows, trajectories = [], {}
     for step in steps:
-        row, positions = _evaluate_checkpoint(config, spec, run.load_policy(step), step, episodes, deterministic)
+        row, positions = (evaluate_on_screen if on_screen else _evaluate_checkpoint)(run, step, episodes, deterministic)
         rows.append(row)
-        if spec.position_dim:
+        if positions.shape[-1]:
             trajectories[f"step_{step:09d}/positions"] = positions
+    folder = out or run.evaluation_path
+    folder.mkdir(parents=True, exist_ok=True)
     if trajectories:
         write_arrays(folder / "trajectories.safetensors", trajectories)
     write_json(folder / "evaluation.json", {"deterministic": deterministic, "checkpoints": rows})
     if video:
-        _write_video(config, spec, run.load_policy(steps[-1]), steps[-1], deterministic, folder)
+        (write_screen_video if on_screen else _write_video)(run, steps[-1], deterministic, folder)
     return rows
 
 
+def _environment_of(run: RunFolder) -> tuple[ExploreConfig, EnvSpec]:
+    settings = run.config["settings"]
+    config = ExploreConfig(settings["env"], seed=settings["seed"], env_options=tuple(settings["env_options"]))
+    return config, describe(config.env, **parsed_options(config))
+
+
 def _evaluate_checkpoint(
-    config: ExploreConfig, spec: EnvSpec, policy: dict[str, np.ndarray], step: int, episodes: int, deterministic: bool
+    run: RunFolder, step: int, episodes: int, deterministic: bool
 ) -> tuple[dict[str, Any], Float[np.ndarray, "E T position"]]:
+    (config, spec), policy = _environment_of(run), run.load_policy(step)
     returns, lengths, entropies, paths = [], [], [], []
     env = make_env(config.env, **parsed_options(config))
     for agent in range(len(policy["bias_0"])):
@@ -126,12 +132,11 @@ def run_episode(
     return np.asarray(observations, np.float32), np.asarray(positions, np.float32), total
 
 
-def _write_video(
-    config: ExploreConfig, spec: EnvSpec, policy: dict[str, np.ndarray], step: int, deterministic: bool, folder: Path
-) -> Path:
+def _write_video(run: RunFolder, step: int, deterministic: bool, folder: Path) -> Path:
     """One episode of the first seed as an mp4, rendered without a screen."""
     import imageio.v2 as imageio
 
+    (config, spec), policy = _environment_of(run), run.load_policy(step)
     if os.environ.get("MUJOCO_GL", "") in ("", "disable", "disabled"):
         os.environ["MUJOCO_GL"] = "osmesa"
     path = folder / f"step_{step:09d}.mp4"
