@@ -18,20 +18,15 @@ from pathlib import Path
 import numpy as np
 
 from element_rl.collect import CollectConfig
-from element_rl.envs.screens import make_screen
+from element_rl.envs.screens import MARIO
 from element_rl.evaluate import evaluate
-from element_rl.evaluators import Evaluator
 from element_rl.files import read_json_object, write_json
 from element_rl.offline import OfflineConfig
-from element_rl.on_policy.config import OnPolicyConfig, agent_seeds, env_options
-from element_rl.on_policy.episodes import screen_return
-from element_rl.runs import RunFolder
-from element_rl.settings import settings_from_json
 from element_rl.studies.comparison import by_environment, curves_of, mean_of, scores_of
 from element_rl.studies.grid import Cell, Findings, FinishedCell, Scale, Study
 from element_rl.studies.results import Table
 from element_rl.studies.tables import improvement_table, score_table, sentences
-from element_rl.studies.tasks import EXPLORERS, ONLINE, RANDOM, SCALES, explorer, online, random
+from element_rl.studies.tasks import A3C, EXPLORERS, ONLINE, RANDOM, SCALES, explorer, online, random
 
 EPISODES = 10  # of each agent that learned online, to know what it has reached
 REFERENCE = "reference.json"  # in the folder of its run: what it has reached
@@ -40,6 +35,7 @@ PAPER = {
     "Walker2d-v5": ("0.212 ± 0.043", "0.106 ± 0.036", "0.201 ± 0.082", "0.111 ± 0.024", "0.120 ± 0.059"),
     "Ant-v5": ("0.142 ± 0.072", "0.110 ± 0.023", "0.107 ± 0.026", "0.137 ± 0.347", "0.126 ± 0.018"),
     "Humanoid-v4": ("0.373 ± 0.048", "0.256 ± 0.031", "0.131 ± 0.054", "0.071 ± 0.036", "0.100 ± 0.081"),
+    MARIO: ("0.481 ± 0.012", "0.359 ± 0.023", "0.423 ± 0.026", "0.402 ± 0.208", "0.352 ± 0.159"),
 }  # its table, by EXPLORERS: 5,000,000 steps of exploration and 1,000,000 samples
 
 
@@ -120,23 +116,10 @@ def _reached(entry: FinishedCell) -> float:
     """The mean return of the final policies of a run; written down beside the run."""
     path = entry.run.path / REFERENCE
     if not path.exists():
-        last = entry.run.latest_checkpoint()
-        if entry.run.config.get("on_policy"):
-            row = {"step": last, "extrinsic_return": _reached_on_screen(entry.run)}
-        else:
-            (row,) = evaluate(entry.run, EPISODES, deterministic=True, checkpoint=last, out=entry.run.path / "reached")
+        last, drawn = entry.run.latest_checkpoint(), entry.cell.method == A3C
+        (row,) = evaluate(entry.run, EPISODES, deterministic=not drawn, checkpoint=last, out=entry.run.path / "reached")
         write_json(path, row)
     return float(read_json_object(path)["extrinsic_return"])
-
-
-def _reached_on_screen(run: RunFolder) -> float:
-    """The mean return of the last policies of a run of A3C."""
-    config = settings_from_json(OnPolicyConfig, run.config["settings"])
-    step = run.latest_checkpoint() or 0
-    seeds = [[(seed, step, episode) for episode in range(EPISODES)] for seed in agent_seeds(config)]
-    with Evaluator(config.env, env_options(config), 0, make_screen, screen_return) as evaluator:
-        evaluator.start(run.load_policy(step), seeds, deterministic=False)
-        return float(np.mean(evaluator.wait()[0]))
 
 
 def _scores(learners: Sequence[FinishedCell], references: References) -> dict[str, dict[str, np.ndarray]]:

@@ -40,13 +40,13 @@ SMOKE = Scale(
     screens=dataclasses.replace(
         screens.SMOKE,
         task_steps=300,
-        updates=20,
+        updates=4,
         offline_options={
-            "evaluate_every": 10,
+            "evaluate_every": 2,
             "episodes": 1,
-            "chunk_updates": 10,
+            "chunk_updates": 2,
             "workers": 0,
-            "discrete_cql": DiscreteCQLConfig(hidden_sizes=(16,), batch_size=16),
+            "discrete_cql": DiscreteCQLConfig(hidden_sizes=(16,), batch_size=4),
         },
     ),
 )
@@ -57,8 +57,14 @@ SMALL = Scale(
     samples=200_000,
     task_steps=400_000,
     updates=100_000,
-    # A frame takes 7 kB, and an update on images a fifth of a second of two cores.
-    screens=dataclasses.replace(screens.SMALL, samples=50_000, task_steps=500_000, updates=20_000),
+    # A frame takes 7 kB, and an update of three agents on 32 images 0.8 s of two cores.
+    screens=dataclasses.replace(
+        screens.SMALL,
+        samples=50_000,
+        task_steps=500_000,
+        updates=10_000,
+        offline_options={"discrete_cql": DiscreteCQLConfig(batch_size=32)},
+    ),
 )
 PAPER = Scale(
     (*ROBOTS, "Humanoid-v4"),

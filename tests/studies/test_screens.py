@@ -23,7 +23,7 @@ from element_rl.files import read_arrays, to_json
 from element_rl.on_policy.config import OnPolicyConfig
 from element_rl.pretraining.config import PretrainConfig
 from element_rl.runs import RunFolder
-from element_rl.studies import coverage, episodic_entropy, screens, tasks, trajectories, transfer
+from element_rl.studies import coverage, episodic_entropy, offline, screens, tasks, trajectories, transfer
 from element_rl.studies.attempt import attempt, prepare
 from element_rl.studies.command import StudyCommand, chosen_cells, chosen_scale
 from element_rl.studies.comparison import SMALL, SMOKE, cell_of
@@ -192,6 +192,24 @@ def test_transfer(out: Path) -> None:
     assert starts.rows[0][3] is not None
     assert any(note.startswith("a3c: from scratch") for note in results.notes)
     assert not any(note.startswith("sac") for note in results.notes)
+
+
+def test_offline(out: Path) -> None:
+    """Frames are collected, and learned from; what was learned online is judged on the screen."""
+    scale = scale_of("rooms", study=offline.STUDY)
+    grid = chosen_cells(offline.STUDY, scale, ["element"])
+    for cell in grid:
+        attempt(prepare(out, cell))
+    results = conclude(offline.STUDY, "smoke", scale, grid, out, "element study offline")
+    assert [(cell.method, cell.state) for cell in results.cells] == [
+        *[("encoder", "done"), ("a3c", "done")],
+        *[("element", "done"), ("random", "done")] * 3,  # explored, collected, learned from
+    ]
+    assert [row[:3] for row in results.tables[2].rows] == [(ROOMS, "element", 400), (ROOMS, "random", 400)]
+    assert "Rooms-v0: 200 samples per seed, from all checkpoints of the explorers alike; 4 updates." in results.notes
+    (reached,) = (out / "cells").glob("*/reference.json")
+    assert reached.parent == cell_folder(out, grid[1])
+    assert results.tables[2].rows[0][-1] == json.loads(reached.read_text())["extrinsic_return"]
 
 
 def test_the_task_online_on_mario() -> None:
