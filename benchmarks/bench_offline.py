@@ -133,7 +133,7 @@ def synthetic_source(settings: Settings) -> Source:
     mean, deviation = np.zeros(settings.observation_dim, np.float32), np.ones(settings.observation_dim, np.float32)
     share = int(lengths.sum()) // settings.datasets
     parts = tuple(Part(index, None, index * share, share, 0.0, mean, deviation) for index in range(settings.datasets))
-    return Source(episodes, parts, "", {}, (settings.observation_dim,), settings.action_dim, False)
+    return Source(episodes, parts, "", {}, (settings.observation_dim,), settings.action_dim, False, False, 1)
 
 
 def _seconds(learner: OfflineLearner, updates: int) -> float:

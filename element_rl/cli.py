@@ -137,9 +137,9 @@ def _evaluate(arguments: list[str]) -> int:
     class Evaluate:
         """Act with the policies of a run's checkpoints; trajectories, returns and entropies go to its evaluation folder."""
 
-        run: tyro.conf.Positional[Path]  # a folder that `element explore` wrote
+        run: tyro.conf.Positional[Path]  # a folder that explore, on-policy, mario or offline wrote
         episodes: int = 5  # per checkpoint and seed
-        deterministic: bool = False  # act with the mean of the policy instead of sampling from it
+        deterministic: bool = False  # act with the mean of the policy (of choices: the likeliest) instead of sampling
         checkpoint: int | None = None  # only this one (steps); all by default
         video: bool = False  # also write an mp4 of one episode of the last policy evaluated
         out: Path | None = None  # where to write instead of RUN/evaluation

@@ -1,7 +1,6 @@
 """The settings of a run of `explore`, and how the ones left open are decided."""
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -14,7 +13,7 @@ from element_rl.envs.robots import HEALTH_OPTION, EnvSpec, can_fall, describe
 from element_rl.rewards import Reward, make_reward
 from element_rl.rewards.element import ElementConfig, ElementReward, resolved_memory
 from element_rl.rewards.recent_scale import RecentlyScaled
-from element_rl.settings import settings_from_json
+from element_rl.settings import named_values, settings_from_json
 
 SMALLEST_CHUNK = 8
 
@@ -100,7 +99,7 @@ def config_from_json(values: Mapping[str, Any]) -> ExploreConfig:
 
 def parsed_options(config: ExploreConfig) -> dict[str, Any]:
     """The environment's options, their values read as JSON (a word that is no JSON stays a string)."""
-    return _pairs("--env-options", config.env_options, "terminate_when_unhealthy=false")
+    return named_values("--env-options", config.env_options, "terminate_when_unhealthy=false")
 
 
 def agent_seeds(config: ExploreConfig) -> list[int]:
@@ -108,22 +107,8 @@ def agent_seeds(config: ExploreConfig) -> list[int]:
     return [config.seed + index for index in range(config.seeds)]
 
 
-def _pairs(option: str, pairs: tuple[str, ...], example: str) -> dict[str, Any]:
-    parsed = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals or not name.isidentifier():
-            raise ValueError(f"{option} takes NAME=VALUE pairs, e.g. {example}; got {pair!r}.")
-        try:
-            value = json.loads(text if text not in ("True", "False") else text.lower())
-            parsed[name] = tuple(value) if isinstance(value, list) else value
-        except json.JSONDecodeError:
-            parsed[name] = text
-    return parsed
-
-
 def _make_reward(env: str, config: ExploreConfig) -> Reward | None:
-    options = _pairs("--reward-options", config.reward_options, "learning_rate=1e-3")
+    options = named_values("--reward-options", config.reward_options, "learning_rate=1e-3")
     if options and config.reward in ("element", "random", "extrinsic"):
         raise ValueError(f"--reward-options are for other rewards; {config.reward} has options of its own: see --help.")
     if config.recent_scale and config.reward in ("element", "random"):

@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,13 @@ from element_rl.envs.robots import HEALTH_OPTION
 from element_rl.explore import Progress as RunProgress
 from element_rl.explore import Watcher
 
+LINES = 20  # of progress, where there is no terminal for a bar
 SATURATED = 0.95  # share of log2 T above which the episodic reward has nothing left to say
 
 
 @contextlib.contextmanager
 def watching(config: ExploreConfig) -> Iterator[Watcher]:
-    """A watcher that draws a bar on a terminal, and prints a line per log interval elsewhere."""
+    """A watcher that draws a bar on a terminal, and prints lines elsewhere."""
     console = Console()
     agents = f"{config.seeds} seed{'s' if config.seeds > 1 else ''}"
     console.print(f"[bold]{config.env}[/bold], reward {config.reward}, {config.steps:,} steps × {agents}")
@@ -28,17 +29,31 @@ def watching(config: ExploreConfig) -> Iterator[Watcher]:
         console.print(_windows(config))
     if f"{HEALTH_OPTION}=false" in config.env_options:
         console.print(f"Falling does not end an episode (the paper's form: --env-options {HEALTH_OPTION}=true).")
+    with bar_or_lines(console, "explore", config.steps, _status) as watch:
+        yield watch
+
+
+@contextlib.contextmanager
+def bar_or_lines(
+    console: Console, name: str, total: int, status: Callable[[RunProgress], str]
+) -> Iterator[Callable[[RunProgress], None]]:
+    """A watcher that draws a bar on a terminal, and elsewhere prints a line now and then."""
     if not sys.stdout.isatty():
-        yield _line_printer(config)
+        yield _line_printer(status)
         return
     columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[text]}"))
     with Progress(*columns, console=console) as bar:
-        task = bar.add_task("explore", total=config.steps, text="")
+        task = bar.add_task(name, total=total, text="")
+        yield lambda progress: bar.update(task, completed=progress.step, text=status(progress))
 
-        def watch(progress: RunProgress) -> None:
-            bar.update(task, completed=progress.step, text=_status(progress))
 
-        yield watch
+def status_text(progress: RunProgress, unit: str, entries: Sequence[tuple[str, str, str]]) -> str:
+    """Speed, and the latest of those metrics that are known: name, label and format of each."""
+    parts = [f"{progress.steps_per_second:,.0f} {unit}/s"]
+    for name, label, form in entries:
+        if np.isfinite(progress.latest.get(name, np.nan)):
+            parts.append(f"{label} {progress.latest[name]:{form}}")
+    return "  ".join(parts)
 
 
 def summary_table(summary: dict[str, Any]) -> None:
@@ -75,7 +90,10 @@ def evaluation_table(rows: Sequence[dict[str, Any]]) -> None:
     table = Table("step", "episodes", "return", "length", "entropy (bits)", "cells")
     for row in rows:
         cells = "–" if row["coverage"] is None else f"{row['coverage']:,}"
-        numbers = [f"{row[name]:.2f}" for name in ("extrinsic_return", "episode_length", "episodic_entropy")]
+        numbers = [
+            "–" if np.isnan(row[name]) else f"{row[name]:.2f}"
+            for name in ("extrinsic_return", "episode_length", "episodic_entropy")
+        ]
         table.add_row(f"{row['step']:,}", str(row["episodes"]), *numbers, cells)
     Console().print(table)
 
@@ -87,30 +105,26 @@ def _windows(config: ExploreConfig) -> str:
     return f"The lifelong memory takes in {window:,} steps every {interval:,} (--update-interval, --update-steps)."
 
 
-def _line_printer(config: ExploreConfig) -> Watcher:
-    every = max(config.log_every or 1, config.steps // 20)
+def _line_printer(status: Callable[[RunProgress], str]) -> Callable[[RunProgress], None]:
     printed = [0]
 
     def watch(progress: RunProgress) -> None:
-        if progress.step // every > printed[0] // every:
-            printed[0] = progress.step
-            print(f"{progress.step:>10,} / {progress.steps:,}  {_status(progress)}", flush=True)
+        part = progress.step * LINES // progress.steps
+        if part > printed[0]:
+            printed[0] = part
+            print(f"{progress.step:>10,} / {progress.steps:,}  {status(progress)}", flush=True)
 
     return watch
 
 
 def _status(progress: RunProgress) -> str:
-    latest = progress.latest
-    parts = [f"{progress.steps_per_second:,.0f} steps/s"]
-    for name, label, form in (
+    entries = (
         ("coverage", "cells", ",.0f"),
         ("episodic_entropy", "entropy", ".2f"),
         ("episode_length", "length", ".0f"),
         ("memory_size", "memory", ",.0f"),
-    ):
-        if np.isfinite(latest.get(name, np.nan)):
-            parts.append(f"{label} {latest[name]:{form}}")
-    return "  ".join(parts)
+    )
+    return status_text(progress, "steps", entries)
 
 
 def _number(values: Any) -> str:

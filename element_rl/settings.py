@@ -1,6 +1,7 @@
-"""Settings of an earlier run: the frozen dataclass that `dataclasses.asdict` and `files.to_json` took apart, put together again,
-and where a command line says that they are."""
+"""Settings from elsewhere: of an earlier run, which `dataclasses.asdict` and `files.to_json` took apart, and where a command line
+says that those are; and pairs of a name and a value."""
 
+import json
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
@@ -27,6 +28,21 @@ def resumed_folder(arguments: Sequence[str]) -> Path | None:
         if argument.startswith("--resume="):
             return Path(argument.removeprefix("--resume="))
     return None
+
+
+def named_values(option: str, pairs: Sequence[str], example: str) -> dict[str, Any]:
+    """NAME=VALUE pairs given with an option, their values read as JSON; a word that is no JSON stays a string."""
+    parsed = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name.isidentifier():
+            raise ValueError(f"{option} takes NAME=VALUE pairs, e.g. {example}; got {pair!r}.")
+        try:
+            value = json.loads(text if text not in ("True", "False") else text.lower())
+            parsed[name] = tuple(value) if isinstance(value, list) else value
+        except json.JSONDecodeError:
+            parsed[name] = text
+    return parsed
 
 
 def _value(hint: Any, value: Any) -> Any:

@@ -1,7 +1,6 @@
 """`element offline`: train agents on datasets, without acting in the world to learn."""
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,18 +9,15 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 from rich.table import Table
 
 from element_rl.explore import Interrupted, Progress, Watcher
 from element_rl.offline import create_offline_run, reopen_offline_run, train_offline
 from element_rl.offline.config import OfflineConfig
+from element_rl.progress import bar_or_lines, status_text
 from element_rl.runs import RunFolder
 from element_rl.settings import resumed_folder, settings_from_json
 from element_rl.stopping import INTERRUPTED, stop_signals
-
-LINES = 20  # of progress, where there is no terminal for a bar
 
 
 @dataclass(frozen=True)
@@ -79,33 +75,18 @@ def _watching(config: OfflineConfig) -> Iterator[Watcher]:
     console = Console()
     names = ", ".join(config.datasets)
     console.print(f"[bold]{config.algorithm}[/bold] on {names}, {config.steps:,} updates")
-    if not sys.stdout.isatty():
-        printed = [0]
-
-        def line(progress: Progress) -> None:
-            if progress.step * LINES // progress.steps > printed[0]:
-                printed[0] = progress.step * LINES // progress.steps
-                print(f"{progress.step:>10,} / {progress.steps:,}  {_status(progress)}", flush=True)
-
-        yield line
-        return
-    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[text]}"))
-    with Bar(*columns, console=console) as bar:
-        task = bar.add_task("offline", total=config.steps, text="")
-        yield lambda progress: bar.update(task, completed=progress.step, text=_status(progress))
+    with bar_or_lines(console, "offline", config.steps, _status) as watch:
+        yield watch
 
 
 def _status(progress: Progress) -> str:
-    parts = [f"{progress.steps_per_second:,.0f} updates/s"]
-    for name, label, form in (
+    entries = (
         ("extrinsic_return", "return", ",.1f"),
         ("normalised_score", "score", ".3f"),
         ("q_mean", "value", ",.1f"),
         ("conservative_gap", "gap", ".2f"),
-    ):
-        if np.isfinite(progress.latest.get(name, np.nan)):
-            parts.append(f"{label} {progress.latest[name]:{form}}")
-    return "  ".join(parts)
+    )
+    return status_text(progress, "updates", entries)
 
 
 def _table(summary: dict[str, Any]) -> None:

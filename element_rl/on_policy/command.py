@@ -1,16 +1,13 @@
 """`element on-policy` and `element mario`: asynchronous A3C on images, with an intrinsic reward or the environment's own."""
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from element_rl.envs.screens import MARIO
 from element_rl.explore import Interrupted, Watcher
@@ -19,12 +16,10 @@ from element_rl.on_policy.config import OnPolicyConfig, resolved
 from element_rl.on_policy.launch import create_run, reopen_run
 from element_rl.on_policy.training import train
 from element_rl.on_policy.video import write_video
-from element_rl.progress import summary_table
+from element_rl.progress import bar_or_lines, status_text, summary_table
 from element_rl.runs import RunFolder
 from element_rl.settings import resumed_folder, settings_from_json
 from element_rl.stopping import INTERRUPTED, stop_signals
-
-LINES = 20  # of progress, where the output is no terminal
 
 
 @dataclass(frozen=True)
@@ -112,40 +107,16 @@ def watching(config: OnPolicyConfig) -> Iterator[Watcher]:
         console.print(
             "States come from a random encoder, never trained (a trained one: element pretrain-encoder, then --encoder)."
         )
-    if not sys.stdout.isatty():
-        yield _line_printer()
-        return
-    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[text]}"))
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task("train", total=config.steps, text="")
-
-        def watch(progress: RunProgress) -> None:
-            bar.update(task, completed=progress.step, text=_status(progress))
-
+    with bar_or_lines(console, "train", config.steps, _status) as watch:
         yield watch
 
 
-def _line_printer() -> Watcher:
-    printed = [0]
-
-    def watch(progress: RunProgress) -> None:
-        part = progress.step * LINES // progress.steps
-        if part > printed[0]:
-            printed[0] = part
-            print(f"{progress.step:>10,} / {progress.steps:,}  {_status(progress)}", flush=True)
-
-    return watch
-
-
 def _status(progress: RunProgress) -> str:
-    parts = [f"{progress.steps_per_second:,.0f} steps/s"]
-    for name, label, form in (
+    entries = (
         ("furthest", "furthest", ",.0f"),
         ("coverage", "cells", ",.0f"),
         ("episodic_entropy", "entropy", ".2f"),
         ("episode_length", "length", ".0f"),
         ("extrinsic_return", "return", ".2f"),
-    ):
-        if np.isfinite(progress.latest.get(name, np.nan)):
-            parts.append(f"{label} {progress.latest[name]:{form}}")
-    return "  ".join(parts)
+    )
+    return status_text(progress, "steps", entries)

@@ -1,7 +1,6 @@
 """The settings of an on-policy run, and how the ones left open are decided."""
 
 import dataclasses
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +15,7 @@ from element_rl.encoders.frozen import FrozenEncoder, load_encoder, random_encod
 from element_rl.envs.screens import MARIO, ScreenSpec, describe_screen, make_screen
 from element_rl.on_policy.bonus import Bonus, make_bonus
 from element_rl.rewards import NAMES, is_own_reward
+from element_rl.settings import named_values
 
 FRAMES_TO_STANDARDISE = 512
 ENCODER_STREAM = 7  # of the seed: an untrained encoder is the same for all agents of a run
@@ -85,7 +85,7 @@ def resolved(config: OnPolicyConfig) -> tuple[OnPolicyConfig, ScreenSpec]:
 
 def bonus_of(config: OnPolicyConfig, spec: ScreenSpec, encoder: FrozenEncoder) -> Bonus | None:
     """The reward that the settings ask for; None for random actions."""
-    options = _pairs("--reward-options", config.reward_options, "learning_rate=1e-3")
+    options = named_values("--reward-options", config.reward_options, "learning_rate=1e-3")
     own = {
         "lifelong_weight": config.beta,
         "memory": config.memory,
@@ -142,7 +142,7 @@ def _random_frames(config: OnPolicyConfig, spec: ScreenSpec) -> UInt8[np.ndarray
 
 def env_options(config: OnPolicyConfig) -> dict[str, Any]:
     """The environment's options, their values read as JSON (a word that is no JSON stays a string)."""
-    return _pairs("--env-options", config.env_options, "goal_distance=20")
+    return named_values("--env-options", config.env_options, "goal_distance=20")
 
 
 def agent_seeds(config: OnPolicyConfig) -> list[int]:
@@ -153,17 +153,3 @@ def agent_seeds(config: OnPolicyConfig) -> list[int]:
 def mario_defaults() -> OnPolicyConfig:
     """What `element mario` begins with: the paper's Mario."""
     return OnPolicyConfig(MARIO)
-
-
-def _pairs(option: str, pairs: tuple[str, ...], example: str) -> dict[str, Any]:
-    parsed = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals or not name.isidentifier():
-            raise ValueError(f"{option} takes NAME=VALUE pairs, e.g. {example}; got {pair!r}.")
-        try:
-            value = json.loads(text if text not in ("True", "False") else text.lower())
-            parsed[name] = tuple(value) if isinstance(value, list) else value
-        except json.JSONDecodeError:
-            parsed[name] = text
-    return parsed

@@ -18,7 +18,8 @@ import numpy as np
 
 from element_rl.encoders.frozen import FrozenEncoder, load_encoder
 from element_rl.envs.screens import ScreenSpec
-from element_rl.explore import FINAL_SHARE, TRANSFER, Interrupted, Progress, Watcher
+from element_rl.explore import TRANSFER, Interrupted, Progress, Watcher
+from element_rl.metrics_log import FINAL_SHARE, final_averages
 from element_rl.on_policy.actor import Surroundings
 from element_rl.on_policy.agent import Agent
 from element_rl.on_policy.bonus import Bonus, ElementBonus
@@ -204,17 +205,13 @@ class OnPolicy:
     def final_metrics(self, share: float = FINAL_SHARE) -> dict[str, list[Any]]:
         """Coverage and furthest place at the end; the rest averaged over the last `share` of the run."""
         logged = self.run.read_metrics() if self.run is not None else _columns(self.rows)
-        recent = logged["step"] > (1 - share) * self.step
         mapped = self.spec.coverage_bounds is not None
         nothing = [None] * len(self.seeds)
-        final: dict[str, list[Any]] = {
+        return {
             "coverage": [int(cells) for cells in self.measures.coverage()] if mapped else nothing,
             "furthest": [float(furthest) for furthest in self.measures.furthest] if mapped else nothing,
+            **final_averages(logged, self.step, self.seeds, share),
         }
-        for name in ("episodic_entropy", "entropy_saturation", "extrinsic_return", "episode_length"):
-            values = [logged[name][recent & (logged["seed"] == seed)] for seed in self.seeds]
-            final[name] = [float(np.nanmean(v)) if np.isfinite(v).any() else None for v in values]
-        return final
 
     def _see(self, index: int, worker: int, rollout: Any) -> None:
         agent = self.agents[index]

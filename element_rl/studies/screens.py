@@ -47,8 +47,10 @@ SMOKE = Scale(
         "network": NetworkConfig(8, (4, 8), (8, 4), (4, 4), 16),
     },
 )
-SMALL = Scale((MARIO,), 3, {MARIO: 500_000})
-PAPER = Scale((MARIO,), 10, {MARIO: 5_000_000})
+# A random policy that keeps its actions for a while gets further, and its encoder knows more of positions (docs/encoder.md).
+ENCODER = {"hold_steps": 8}
+SMALL = Scale((MARIO,), 3, {MARIO: 500_000}, encoder_options=ENCODER)
+PAPER = Scale((MARIO,), 10, {MARIO: 5_000_000}, encoder_options=ENCODER)
 
 
 def screen_cell_of(env: str, method: str, scale: Scale, **settings: Any) -> Cell:
