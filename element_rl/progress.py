@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from element_rl.config import ExploreConfig
@@ -45,6 +45,33 @@ def bar_or_lines(
     with Progress(*columns, console=console) as bar:
         task = bar.add_task(name, total=total, text="")
         yield lambda progress: bar.update(task, completed=progress.step, text=status(progress))
+
+
+@contextlib.contextmanager
+def stages_or_lines(
+    console: Console, width: int, status: Callable[[str, RunProgress], str]
+) -> Iterator[Callable[[str, RunProgress], None]]:
+    """The same for work in several stages: a bar for each, under its name, which takes `width` places."""
+    if not sys.stdout.isatty():
+        printers: dict[str, Callable[[RunProgress], None]] = {}
+
+        def line(stage: str, progress: RunProgress) -> None:
+            if stage not in printers:
+                printers[stage] = _line_printer(lambda now: status(stage, now), f"{stage:<{width}} ")
+            printers[stage](progress)
+
+        yield line
+        return
+    columns = (TextColumn(f"{{task.description:<{width}}}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, TextColumn("{task.fields[text]}"), console=console) as bar:
+        tasks: dict[str, TaskID] = {}
+
+        def watch(stage: str, progress: RunProgress) -> None:
+            if stage not in tasks:
+                tasks[stage] = bar.add_task(stage, total=progress.steps, text="")
+            bar.update(tasks[stage], completed=progress.step, text=status(stage, progress))
+
+        yield watch
 
 
 def status_text(progress: RunProgress, unit: str, entries: Sequence[tuple[str, str, str]]) -> str:
@@ -105,14 +132,14 @@ def _windows(config: ExploreConfig) -> str:
     return f"The lifelong memory takes in {window:,} steps every {interval:,} (--update-interval, --update-steps)."
 
 
-def _line_printer(status: Callable[[RunProgress], str]) -> Callable[[RunProgress], None]:
+def _line_printer(status: Callable[[RunProgress], str], before: str = "") -> Callable[[RunProgress], None]:
     printed = [0]
 
     def watch(progress: RunProgress) -> None:
         part = progress.step * LINES // progress.steps
         if part > printed[0]:
             printed[0] = part
-            print(f"{progress.step:>10,} / {progress.steps:,}  {status(progress)}", flush=True)
+            print(f"{before}{progress.step:>10,} / {progress.steps:,}  {status(progress)}", flush=True)
 
     return watch
 

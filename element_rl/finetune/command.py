@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Annotated, Any, TypeVar
 import numpy as np
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from element_rl.agents.a3c import A3CConfig
@@ -23,13 +21,13 @@ from element_rl.finetune.comparison import number_text
 from element_rl.finetune.config import FinetuneConfig
 from element_rl.finetune.training import Stage, Watcher, finetune, form_of, stored_transfer
 from element_rl.on_policy.config import OnPolicyConfig
+from element_rl.progress import stages_or_lines
 from element_rl.runs import RunError, RunFolder
 from element_rl.settings import settings_from_json
 from element_rl.stopping import INTERRUPTED, stop_signals
 
 WORDS: dict[Stage, str] = {"choosing": "choosing (episodes)", "transferred": "transferred", "scratch": "from scratch"}
 NO_RUN = Path("RUN")  # stands where none was named, as the help text shows it
-LINES = 20  # per stage, where there is no terminal
 Learner = TypeVar("Learner", SACConfig, A3CConfig)
 
 
@@ -107,34 +105,8 @@ def watching(config: FinetuneConfig, task: ExploreConfig | OnPolicyConfig) -> It
     agents = f"{task.seeds} seed{'s' if task.seeds > 1 else ''}"
     scratch = ", then as many from scratch" if config.compare else ""
     console.print(f"[bold]{task.env}[/bold], policies of {config.run}, {task.steps:,} steps × {agents}{scratch}")
-    if not sys.stdout.isatty():
-        yield _line_printer()
-        return
-    columns = (
-        *(TextColumn("{task.description:<20}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()),
-        TextColumn("{task.fields[text]}"),
-    )
-    with Progress(*columns, console=console) as bar:
-        tasks: dict[Stage, TaskID] = {}
-
-        def watch(stage: Stage, progress: RunProgress) -> None:
-            if stage not in tasks:
-                tasks[stage] = bar.add_task(WORDS[stage], total=progress.steps, text="")
-            bar.update(tasks[stage], completed=progress.step, text=_status(progress))
-
-        yield watch
-
-
-def _line_printer() -> Watcher:
-    printed: dict[Stage, int] = {}
-
-    def watch(stage: Stage, progress: RunProgress) -> None:
-        part = progress.step * LINES // progress.steps
-        if part > printed.get(stage, 0):
-            printed[stage] = part
-            print(f"{WORDS[stage]:<20} {progress.step:>10,} / {progress.steps:,}  {_status(progress)}", flush=True)
-
-    return watch
+    with stages_or_lines(console, 20, lambda stage, progress: _status(progress)) as watch:
+        yield lambda stage, progress: watch(WORDS[stage], progress)
 
 
 def _status(progress: RunProgress) -> str:

@@ -1,7 +1,6 @@
 """`element pretrain-encoder`: an encoder of frames that explorers measure entropy and novelty with."""
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,25 +9,22 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 from rich.table import Table
 
 from element_rl.explore import Interrupted, Progress
 from element_rl.pretraining.config import PretrainConfig
 from element_rl.pretraining.pretrain import (
-    Stage,
     Watcher,
     create_encoder_run,
     pretrain_encoder,
     reopen_encoder_run,
 )
+from element_rl.progress import stages_or_lines
 from element_rl.runs import RunFolder
 from element_rl.settings import resumed_folder, settings_from_json
 from element_rl.stopping import INTERRUPTED, stop_signals
 
 NAMES = {"trained": "trained encoder", "untrained": "the same, untrained", "pca": "PCA of pixels"}
-LINES = 20  # per stage, where there is no terminal
 
 
 @dataclass(frozen=True)
@@ -77,33 +73,11 @@ def _watching(config: PretrainConfig) -> Iterator[Watcher]:
     console.print(
         f"[bold]{config.env}[/bold], {config.steps:,} steps of a random policy, at most {config.epochs} epochs"
     )
-    if not sys.stdout.isatty():
-        printed: dict[Stage, int] = {}
-
-        def line(stage: Stage, progress: Progress) -> None:
-            part = progress.step * LINES // progress.steps
-            if part > printed.get(stage, 0):
-                printed[stage] = part
-                print(f"{stage:<8} {progress.step:>9,} / {progress.steps:,}  {_status(stage, progress)}", flush=True)
-
-        yield line
-        return
-    columns = (
-        *(TextColumn("{task.description:<8}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()),
-        TextColumn("{task.fields[text]}"),
-    )
-    with Bar(*columns, console=console) as bar:
-        tasks: dict[Stage, TaskID] = {}
-
-        def watch(stage: Stage, progress: Progress) -> None:
-            if stage not in tasks:
-                tasks[stage] = bar.add_task(stage, total=progress.steps, text="")
-            bar.update(tasks[stage], completed=progress.step, text=_status(stage, progress))
-
+    with stages_or_lines(console, 8, _status) as watch:
         yield watch
 
 
-def _status(stage: Stage, progress: Progress) -> str:
+def _status(stage: str, progress: Progress) -> str:
     latest = progress.latest
     if stage == "frames":
         return f"{progress.steps_per_second:,.0f} steps/s  {latest['kept']:,.0f} of {latest['episodes']:,.0f} episodes kept"
