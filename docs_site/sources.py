@@ -1,0 +1,58 @@
+"""Links from the documentation to files outside of docs/ (modules, examples, tests) lead somewhere on the site too.
+
+In the repository such a link opens the file. On the site it opens a page that shows the file, made when the site is built.
+"""
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).resolve().parent.parent
+LINK = re.compile(r"\]\((?P<path>(?:\.\./)+[^)#\s]+)(?P<anchor>#[^)]*)?\)")
+LANGUAGES = {".py": "python", ".js": "javascript", ".yml": "yaml", ".yaml": "yaml", ".toml": "toml"}
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Called by MkDocs: adds a page for every file outside of docs/ that a page links to."""
+    linked = {path for page in files.documentation_pages() for path in _outside(page.src_uri, page.content_string)}
+    for path in sorted(linked):
+        files.append(File.generated(config, _page_of(path), content=_listing(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **rest: Any) -> str:
+    """Called by MkDocs: turns the links to such files into links to their pages."""
+    folder = posixpath.dirname(page.file.src_uri)
+
+    def to_page(link: re.Match[str]) -> str:
+        path = _target(page.file.src_uri, link["path"])
+        return link[0] if path is None else f"]({posixpath.relpath(_page_of(path), folder or '.')})"
+
+    return LINK.sub(to_page, markdown)
+
+
+def _outside(page: str, markdown: str) -> list[str]:
+    targets = [_target(page, link["path"]) for link in LINK.finditer(markdown)]
+    return [path for path in targets if path is not None]
+
+
+def _target(page: str, link: str) -> str | None:
+    """The file a link leads to, from the root of the repository; none where it is a page, or is missing."""
+    path = posixpath.normpath(posixpath.join("docs", posixpath.dirname(page), link))
+    return None if path.startswith(("docs/", "..")) or not (ROOT / path).is_file() else path
+
+
+def _page_of(path: str) -> str:
+    return f"source/{path}.md"
+
+
+def _listing(path: str) -> str:
+    text = (ROOT / path).read_text()
+    if path.endswith(".md"):
+        return text
+    fence = "`````"  # longer than any in the file
+    head = f"---\ntitle: {path}\nsearch:\n  exclude: true\n---\n\n# `{path}`\n\n"
+    return f"{head}{fence}{LANGUAGES.get(Path(path).suffix, 'text')}\n{text}{fence}\n"
