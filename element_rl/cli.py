@@ -19,6 +19,7 @@ from element_rl import __version__
 from element_rl.stopping import INTERRUPTED, stop_signals
 
 USER_ERROR = 2  # exit code when the user has to change something
+NOBODY_READS = 141  # exit code when our output's reader has left, as in `element --help | head -1`: what SIGPIPE gives
 EPISODES_DRAWN = 2  # per checkpoint and seed, in the figure of trajectories at the end of a run
 
 COMMANDS = {
@@ -50,7 +51,22 @@ ELSEWHERE = {  # commands with a module of their own, imported when they are use
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        try:
+            return _run(list(sys.argv[1:] if arguments is None else arguments))
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # not at the interpreter's end, where an error can no longer be answered
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the end does not try again
+        return NOBODY_READS
+    except (ValueError, OSError) as error:
+        return _complain(str(error))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_overview())
         return 0 if arguments else USER_ERROR
@@ -60,16 +76,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name, *rest = arguments
     if name not in COMMANDS:
         return _complain(f"There is no command {name!r}; choose one of {', '.join(COMMANDS)}.")
-    try:
-        own = {"explore": _explore, "evaluate": _evaluate, "plot": _plot, "report": _report}
-        if name in own:
-            return own[name](rest)
-        module, _, function = ELSEWHERE[name].partition(":")
-        return int(getattr(importlib.import_module(module), function or "main")(rest))
-    except (ValueError, OSError) as error:
-        return _complain(str(error))
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    own = {"explore": _explore, "evaluate": _evaluate, "plot": _plot, "report": _report}
+    if name in own:
+        return own[name](rest)
+    module, _, function = ELSEWHERE[name].partition(":")
+    return int(getattr(importlib.import_module(module), function or "main")(rest))
 
 
 def _explore(arguments: list[str]) -> int:
