@@ -11,7 +11,7 @@ import tyro
 from element_rl.agents.sac import SACConfig
 from element_rl.envs.robots import HEALTH_OPTION, EnvSpec, can_fall, describe
 from element_rl.rewards import Reward, make_reward
-from element_rl.rewards.element import ElementConfig, ElementReward, resolved_memory
+from element_rl.rewards.element import ElementConfig, ElementReward, resolved_memory, update_window
 from element_rl.rewards.recent_scale import RecentlyScaled
 from element_rl.settings import named_values, settings_from_json
 
@@ -77,15 +77,14 @@ def resolved(config: ExploreConfig) -> tuple[ExploreConfig, EnvSpec, Reward | No
             "true" if config.reward == "extrinsic" else "false"
         )  # said, so that a random policy beside it has the same
         config = dataclasses.replace(config, env_options=(*config.env_options, f"{HEALTH_OPTION}={ends}"))
-    interval = config.update_interval or min(500_000, max(config.steps // 10, 2))
+    window = update_window(config.steps, config.update_interval, config.update_steps)
     config = dataclasses.replace(
         config,
         env=spec.name,
-        update_interval=interval,
-        update_steps=config.update_steps or max(interval // 10, 1),
+        **window,
         chunk_steps=_chunk_steps(config.steps, config.chunk_steps),
         log_every=config.log_every or min(10_000, max(config.steps // 100, 500)),
-        checkpoint_every=config.checkpoint_every or interval,
+        checkpoint_every=config.checkpoint_every or window["update_interval"],
         beta=_element_options(spec.name, config)["lifelong_weight"],
         estimator=_element_options(spec.name, config)["estimator"],
     )

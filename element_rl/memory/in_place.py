@@ -45,7 +45,7 @@ class ExactMemory:
     def insert(self, states: Any, values: Any = None) -> Int[np.ndarray, " M"]:
         states = checked_states(states, self.dim)
         values = checked_values(values, len(states))
-        self._state = _grown(self._state, self._size + len(states))
+        self._state = grown(self._state, self._size + len(states))
         for rows, count in _pieces(states, values):
             self._state = _insert_exact(self._state, *rows, count)
         self._size += len(states)
@@ -94,7 +94,7 @@ class GraphMemory:
     def insert(self, states: Any, values: Any = None) -> Int[np.ndarray, " M"]:
         states = checked_states(states, self.dim)
         values = checked_values(values, len(states))
-        self._state = _grown(self._state, self._size + len(states))
+        self._state = grown(self._state, self._size + len(states))
         for rows, count in _pieces(states, values):
             self._state = _insert_graph(self._state, *rows, count, self.config)
         self._size += len(states)
@@ -141,7 +141,7 @@ _insert_graph = jax.jit(graph.insert, static_argnums=4, donate_argnums=0)
 _query_graph = jax.jit(graph.query, static_argnames=("k", "config"))
 
 
-def _grown(state: Any, needed: int) -> Any:
+def grown(state: Any, needed: int) -> Any:
     """The same memory with room for `needed` states: rows double until they suffice."""
     empty: dict[str, float] = {"edges": NO_NODE, "edge_distances": np.inf}
     rows = state.states.shape[0]

@@ -32,13 +32,11 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt
 from element_rl.replay import Episode, Transitions
 from element_rl.rewards import NAMES, Reward, RewardSpec, make_reward
 from element_rl.rewards.apt import AptReward
-from element_rl.rewards.element import ElementConfig
+from element_rl.rewards.element import ElementConfig, update_window
 from element_rl.rewards.element_on_policy import OnPolicyElement, OnPolicyElementConfig, padded_length
 from element_rl.rewards.re3 import Re3Reward
 from element_rl.rewards.rise import RiseReward
 from element_rl.rewards.sample_pool import transition_identity, with_batch
-
-PAPERS_INTERVAL = 500_000  # U; a tenth of the run where that is shorter, as in `element explore`
 
 
 @dataclass(frozen=True)
@@ -59,9 +57,10 @@ class EpisodeSoFar:
     """An episode since its reset, on the host."""
 
     states: Float[np.ndarray, "M D"]  # encoded frames, N + 1 of them: the one after the last action included
-    actions: Int[np.ndarray, " N"]
+    actions: Int[np.ndarray, " N"] | Float[np.ndarray, "N A"]  # choices, or vectors
     rewards: Float[np.ndarray, " N"]  # extrinsic
     terminated: bool  # by its last transition
+    observations: Float[np.ndarray, "M O"] | None = None  # where rewards look at others than the states
 
 
 @runtime_checkable
@@ -90,11 +89,16 @@ def make_bonus(
     max_episode_steps: int,
     total_steps: int,
     options: Mapping[str, Any] | None = None,
+    observation_dim: int | None = None,
 ) -> Bonus:
-    """A bonus by the name of its reward (`element_rl.rewards.NAMES`), or by FILE.py:FUNCTION. Options are those of the reward's
-    configuration and of `LearningConfig`; for ELEMENT those of `ElementConfig` and `OnPolicyElementConfig`."""
+    """A bonus by the name of its reward (`element_rl.rewards.NAMES`), or by FILE.py:FUNCTION.
+
+    Options are those of the reward's configuration and of `LearningConfig`; for ELEMENT those of `ElementConfig` and
+    `OnPolicyElementConfig`. `actions` is their number, or the width of action vectors; `observation_dim` is given where episodes
+    have observations beside their states.
+    """
     options = dict(options or {})
-    spec = RewardSpec(state_dim, actions, state_dim, max_episode_steps, total_steps)
+    spec = RewardSpec(observation_dim or state_dim, actions, state_dim, max_episode_steps, total_steps)
     if name == "element":
         return ElementBonus(_element_config(options, total_steps), spec)
     own = {field.name: options.pop(field.name) for field in fields(LearningConfig) if field.name in options}
@@ -264,26 +268,27 @@ def _last(episode: EpisodeSoFar, new: int) -> EpisodeSoFar:
     if not 1 <= new <= length:
         raise ValueError(f"The last {new} transitions were asked of an episode that has {length}.")
     first = length - new
-    return EpisodeSoFar(
-        episode.states[first:], episode.actions[first:], episode.rewards[first:], bool(episode.terminated)
-    )
+    observations = None if episode.observations is None else episode.observations[first:]
+    parts = (episode.states[first:], episode.actions[first:], episode.rewards[first:])
+    return EpisodeSoFar(*parts, bool(episode.terminated), observations)
 
 
 def _transitions(episode: EpisodeSoFar, actions: int) -> Transitions:
     """All of an episode, on the host; the state of a transition is that of its next observation."""
     states: Any = np.asarray(episode.states, np.float32)
-    chosen: Any = np.eye(actions, dtype=np.float32)[episode.actions]
+    seen: Any = states if episode.observations is None else np.asarray(episode.observations, np.float32)
+    choices = episode.actions.ndim == 1
+    chosen: Any = np.eye(actions, dtype=np.float32)[episode.actions] if choices else episode.actions
     rewards: Any = np.asarray(episode.rewards, np.float32)
     terminated: Any = np.zeros(len(rewards), bool)
     terminated[-1] = episode.terminated
-    return Transitions(states[:-1], chosen, states[1:], rewards, terminated, states[1:], {})
+    return Transitions(seen[:-1], chosen, seen[1:], rewards, terminated, states[1:], {})
 
 
 def _element_config(options: dict[str, Any], total_steps: int) -> OnPolicyElementConfig:
     own = {field.name for field in fields(OnPolicyElementConfig)} - {"element"}
-    interval = min(PAPERS_INTERVAL, max(total_steps // 10, 2))
-    windows = {"update_interval": interval, "update_steps": max(options.get("update_interval", interval) // 10, 1)}
-    settings = windows | {name: value for name, value in options.items() if name not in own}
+    window = update_window(total_steps, options.get("update_interval"), options.get("update_steps"))
+    settings = {name: value for name, value in options.items() if name not in own} | window
     try:
         element = replace(ElementConfig(), **settings)
     except TypeError as error:

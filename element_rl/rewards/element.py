@@ -251,6 +251,12 @@ def in_update_window(step: Any, config: ElementConfig) -> Any:
     return (phase > 0) & (phase < config.update_steps) & (step >= config.update_interval)
 
 
+def update_window(total_steps: int, interval: int | None = None, steps: int | None = None) -> dict[str, int]:
+    """U and T_u for a run of this length: the paper's, but U no more than a tenth of the run, and T_u a tenth of U."""
+    interval = interval or min(ElementConfig.update_interval, max(total_steps // 10, 2))
+    return {"update_interval": interval, "update_steps": steps or max(interval // 10, 1)}
+
+
 def states_remembered(steps: int, config: ElementConfig) -> int:
     """How many states of one agent enter the memory within its first `steps` steps."""
     whole, rest = divmod(max(steps - config.update_interval, 0), config.update_interval)
