@@ -23,7 +23,7 @@ from jaxtyping import Bool, Float
 from element_rl.intrinsic.observations import Infos, StateFunction, StateSource, flat_width, flattened
 from element_rl.intrinsic.storage import pickled, read_bonus, under, write_bonus
 from element_rl.memory.hnsw import HnswMemory
-from element_rl.on_policy.bonus import EpisodeSoFar, make_bonus
+from element_rl.on_policy.bonus import EpisodeSoFar, Part, make_bonus
 from element_rl.rewards import make_reward
 from element_rl.rewards.element import ElementReward
 from element_rl.trees import arrays_to_tree, tree_to_arrays
@@ -35,7 +35,7 @@ class Piece(NamedTuple):
     env: int
     begin: int  # of its rows in the rollout
     end: int
-    so_far: EpisodeSoFar  # the episode up to there
+    part: Part  # the episode up to there
     ended: bool
 
 
@@ -99,13 +99,15 @@ class RolloutReward:
         seen = self._seen(observations, actions, next_observations, infos, rewards, died.shape[0])
         pieces = [piece for env in range(self.num_envs) for piece in self._pieces(env, seen, died, ended)]
         values = np.zeros(died.shape, np.float32)
-        self.last_terms = {}
+        judged, terms = self.bonus.rewards_together(self.state, [piece.part for piece in pieces])
+        self.last_terms = {name: np.zeros(died.shape, np.float32) for name in terms}
+        first = 0
         for piece in pieces:
-            judged, terms = self.bonus.rewards(self.state, piece.so_far, piece.end - piece.begin)
-            values[piece.begin : piece.end, piece.env] = judged
+            rows, own = (slice(piece.begin, piece.end), piece.env), slice(first, first + piece.part.new)
+            values[rows] = judged[own]
             for name, term in terms.items():
-                self.last_terms.setdefault(name, np.zeros(died.shape, np.float32))
-                self.last_terms[name][piece.begin : piece.end, piece.env] = term
+                self.last_terms[name][rows] = term[own]
+            first += piece.part.new
         self._learn(pieces)
         return values
 
@@ -199,26 +201,22 @@ class RolloutReward:
             end = begin + (int(ends[0]) + 1 if len(ends) else min(room, len(ended) - begin))
             so_far = _continued(running, seen, env, begin, end, bool(died[end - 1, env]))
             over = bool(len(ends)) or len(so_far.rewards) == self.max_episode_steps
-            pieces.append(Piece(env, begin, end, so_far, over))
+            pieces.append(Piece(env, begin, end, Part(so_far, end - begin), over))
             self._running[env] = None if over else so_far
             begin = end
         return pieces
 
     def _learn(self, pieces: list[Piece]) -> None:
-        metrics: dict[str, list[float]] = {}
-        for piece in sorted(pieces, key=lambda piece: (piece.end, piece.env)):
-            key = jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(self._key, 2), self.rollouts), piece.env)
-            key = jax.random.fold_in(key, piece.begin)
-            self.state, learned = self.bonus.learn(self.state, piece.so_far, piece.end - piece.begin, key)
-            told: dict[str, float] = {}
-            if piece.ended:
-                step = self.observed + piece.end * self.num_envs
-                self.state, told = self.bonus.observe(self.state, piece.so_far, step)
-            for name, value in (learned | told).items():
-                metrics.setdefault(name, []).append(value)
-        self.observed += self.num_envs * max((piece.end for piece in pieces), default=0)
+        key = jax.random.fold_in(jax.random.fold_in(self._key, 2), self.rollouts)
+        self.state, self.last_metrics = self.bonus.learn_together(self.state, [piece.part for piece in pieces], key)
+        told: list[dict[str, float]] = []
+        for piece in sorted((piece for piece in pieces if piece.ended), key=lambda piece: (piece.end, piece.env)):
+            step = self.observed + piece.end * self.num_envs
+            self.state, metrics = self.bonus.observe(self.state, piece.part.episode, step)
+            told.append(metrics)
+        self.last_metrics |= {name: float(np.mean([metrics[name] for metrics in told])) for name in (told or [{}])[0]}
+        self.observed += self.num_envs * max(piece.end for piece in pieces)
         self.rollouts += 1
-        self.last_metrics = {name: float(np.mean(values)) for name, values in metrics.items()}
 
 
 class Seen(NamedTuple):

@@ -19,7 +19,7 @@ What differs from the off-policy form, for all methods:
 5. Inverse models tell a one-hot action with a squared error over tanh outputs. Their papers have a softmax.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -63,9 +63,20 @@ class EpisodeSoFar:
     observations: Float[np.ndarray, "M O"] | None = None  # where rewards look at others than the states
 
 
+class Part(NamedTuple):
+    """The end of an episode so far: what of it is new."""
+
+    episode: EpisodeSoFar
+    new: int  # transitions
+
+
 @runtime_checkable
 class Bonus(Protocol):
-    """A reward on rollouts, for one agent at a time; a state is a pytree of arrays, and all there is to save."""
+    """A reward on rollouts, for one agent at a time; a state is a pytree of arrays, and all there is to save.
+
+    `rewards` and `learn` are for one worker's rollout. The same of several environments at once, as PPO collects them, are
+    `rewards_together` and `learn_together`; values stand in the order of the parts.
+    """
 
     name: str
     metric_names: tuple[str, ...]  # what `learn` and `observe` report
@@ -76,7 +87,13 @@ class Bonus(Protocol):
         self, state: Any, episode: EpisodeSoFar, new: int
     ) -> tuple[Float[np.ndarray, " T"], dict[str, Float[np.ndarray, " T"]]]: ...
 
+    def rewards_together(
+        self, state: Any, parts: Sequence[Part]
+    ) -> tuple[Float[np.ndarray, " T"], dict[str, Float[np.ndarray, " T"]]]: ...
+
     def learn(self, state: Any, episode: EpisodeSoFar, new: int, key: PRNGKeyArray) -> tuple[Any, dict[str, float]]: ...
+
+    def learn_together(self, state: Any, parts: Sequence[Part], key: PRNGKeyArray) -> tuple[Any, dict[str, float]]: ...
 
     def observe(self, state: Any, episode: EpisodeSoFar, step: int) -> tuple[Any, dict[str, float]]: ...
 
@@ -124,13 +141,21 @@ class ElementBonus:
     def rewards(
         self, state: Any, episode: EpisodeSoFar, new: int
     ) -> tuple[Float[np.ndarray, " T"], dict[str, Float[np.ndarray, " T"]]]:
-        states = _last(episode, new).states[1:]
+        return self.rewards_together(state, [Part(episode, new)])
+
+    def rewards_together(
+        self, state: Any, parts: Sequence[Part]
+    ) -> tuple[Float[np.ndarray, " T"], dict[str, Float[np.ndarray, " T"]]]:
+        states = _states_reached(parts)
         return self._element.reward(state, states), self._element.reward_terms(state, states)
 
     def learn(self, state: Any, episode: EpisodeSoFar, new: int, key: PRNGKeyArray) -> tuple[Any, dict[str, float]]:
+        return self.learn_together(state, [Part(episode, new)], key)
+
+    def learn_together(self, state: Any, parts: Sequence[Part], key: PRNGKeyArray) -> tuple[Any, dict[str, float]]:
         """The rollout's minimum and maximum are counted."""
         del key
-        states = _last(episode, new).states[1:]
+        states = _states_reached(parts)
         metrics = {"lifelong_condition": self._element.condition(state, states)} if self._checks_condition else {}
         return self._element.count(state, states), metrics
 
@@ -157,8 +182,9 @@ class RewardBonus:
         self._reward, self._spec, self._learning = reward, spec, learning
         self._notes = bool(reward.note_shapes())
         self._learns_from_notes = self._notes and name not in NAMES  # this library's own do not; those of users may
-        self._judge = jax.jit(self._judged, static_argnames="rows")
+        self._judge = jax.jit(self._judged)
         self._observe = jax.jit(reward.observe)
+        self._note = jax.jit(lambda state, episode: reward.observe(state, episode)[1])
         self._learn = jax.jit(partial(_learned, reward))
 
     def init(self, key: PRNGKeyArray) -> Any:
@@ -167,26 +193,31 @@ class RewardBonus:
     def rewards(
         self, state: Any, episode: EpisodeSoFar, new: int
     ) -> tuple[Float[np.ndarray, " T"], dict[str, Float[np.ndarray, " T"]]]:
-        seen = episode if self._notes else _last(episode, new)
-        first = len(seen.actions) - new
-        number = np.uint32(state.transitions)
-        values, terms = self._judge(state.reward, self._padded(seen), np.int32(first), number, rows=padded_length(new))
-        return np.asarray(values)[:new], {name: np.asarray(term)[:new] for name, term in terms.items()}
+        return self.rewards_together(state, [Part(episode, new)])
+
+    def rewards_together(
+        self, state: Any, parts: Sequence[Part]
+    ) -> tuple[Float[np.ndarray, " T"], dict[str, Float[np.ndarray, " T"]]]:
+        batch = self._batch(state, parts, with_notes=self._notes)
+        total = len(batch.action)
+        rows = np.minimum(np.arange(padded_length(total)), total - 1)  # those past the end repeat the last one
+        numbers = (int(state.transitions) + rows).astype(np.uint32)
+        values, terms = self._judge(state.reward, jax.tree.map(lambda leaf: leaf[rows], batch), numbers)
+        return np.asarray(values)[:total], {name: np.asarray(term)[:total] for name, term in terms.items()}
 
     def learn(self, state: Any, episode: EpisodeSoFar, new: int, key: PRNGKeyArray) -> tuple[Any, dict[str, float]]:
-        notes: dict[str, Any] = {}
-        if self._learns_from_notes:
-            length = len(episode.actions)
-            noted = self._observe(state.reward, self._padded(episode))[1]
-            notes = {name: np.asarray(note)[length - new : length] for name, note in noted.items()}
-        batch = _transitions(_last(episode, new), self._spec.action_dim)._replace(notes=notes)
+        return self.learn_together(state, [Part(episode, new)], key)
+
+    def learn_together(self, state: Any, parts: Sequence[Part], key: PRNGKeyArray) -> tuple[Any, dict[str, float]]:
+        batch = self._batch(state, parts, with_notes=self._learns_from_notes)
+        total = len(batch.action)
         order_key, learning_key = jax.random.split(key)
-        rows = minibatches(order_key, new, self._learning)
+        rows = minibatches(order_key, total, self._learning)
         numbers = (int(state.transitions) + rows).astype(np.uint32)
         learned, metrics = self._learn(
             state.reward, jax.tree.map(lambda leaf: leaf[rows], batch), numbers, learning_key
         )
-        state = RolloutState(learned, np.asarray(int(state.transitions) + new, np.int64))
+        state = RolloutState(learned, np.asarray(int(state.transitions) + total, np.int64))
         return state, {name: float(value) for name, value in metrics.items()}
 
     def observe(self, state: Any, episode: EpisodeSoFar, step: int) -> tuple[Any, dict[str, float]]:
@@ -194,16 +225,25 @@ class RewardBonus:
         return state._replace(reward=observed), {}
 
     def _judged(
-        self, state: Any, episode: Episode, first: Int[Array, ""], number: UInt[Array, ""], rows: int
+        self, state: Any, batch: Transitions, number: UInt[Array, " T"]
     ) -> tuple[Float[Array, " T"], dict[str, Float[Array, " T"]]]:
-        """Rewards from row `first` on. Rows past the end of the episode repeat its last one."""
-        notes = self._reward.observe(state, episode)[1] if self._notes else {}
-        last = jnp.sum(episode.mask, dtype=jnp.int32) - 1
-        row = jnp.minimum(first + jnp.arange(rows, dtype=jnp.int32), last)
-        batch = jax.tree.map(lambda part: part[row], Transitions(*episode[:6], notes))
-        batch = _told_apart(self._reward, batch, number + (row - first).astype(jnp.uint32))
+        batch = _told_apart(self._reward, batch, number)
         state = _with_rollout_in_pool(self._reward, state, batch)
         return self._reward.reward(state, batch), self._reward.reward_terms(state, batch)
+
+    def _batch(self, state: Any, parts: Sequence[Part], with_notes: bool) -> Transitions:
+        """The new transitions of all parts; notes are of their episodes as far as those have come."""
+        batches = [_transitions(_last(*part), self._spec.action_dim) for part in parts]
+        if with_notes:
+            batches = [
+                batch._replace(notes=self._notes_of(state, part)) for batch, part in zip(batches, parts, strict=True)
+            ]
+        return batches[0] if len(batches) == 1 else jax.tree.map(lambda *rows: np.concatenate(rows), *batches)
+
+    def _notes_of(self, state: Any, part: Part) -> dict[str, Any]:
+        length = len(part.episode.actions)
+        noted = self._note(state.reward, self._padded(part.episode))
+        return {name: np.asarray(note)[length - part.new : length] for name, note in noted.items()}
 
     def _padded(self, episode: EpisodeSoFar, step: int = 0) -> Episode:
         length = len(episode.actions)
@@ -271,6 +311,10 @@ def _last(episode: EpisodeSoFar, new: int) -> EpisodeSoFar:
     observations = None if episode.observations is None else episode.observations[first:]
     parts = (episode.states[first:], episode.actions[first:], episode.rewards[first:])
     return EpisodeSoFar(*parts, bool(episode.terminated), observations)
+
+
+def _states_reached(parts: Sequence[Part]) -> Float[np.ndarray, "T D"]:
+    return np.concatenate([_last(*part).states[1:] for part in parts])
 
 
 def _transitions(episode: EpisodeSoFar, actions: int) -> Transitions:
