@@ -18,6 +18,7 @@ Two things keep the documented code from running, and are set otherwise here:
 
 import contextlib
 import gc
+import importlib
 import json
 import os
 import sys
@@ -89,12 +90,12 @@ def _module(envs: Any, request: dict[str, Any]) -> Any:
     if request["reward"] == "none":
         return None
     import torch
-    from rllte.xplore.reward import RE3, RND
 
+    rewards = importlib.import_module("rllte.xplore.reward")
     options = {"rwd_norm_type": "none", "obs_norm_type": "none"} if request["num_envs"] == 1 else {}
     if request["reward"] == "rnd":
-        return RND(envs, batch_size=request["batch_size"], **options)
-    module = RE3(envs, storage_size=request["remembered"] // request["num_envs"], **options)
+        return rewards.RND(envs, batch_size=request["batch_size"], **options)
+    module = rewards.RE3(envs, storage_size=request["remembered"] // request["num_envs"], **options)
     module.storage = torch.randn(module.storage.shape)
     module.storage_full = True
     return module

@@ -1,0 +1,356 @@
+"""What does the plug-in cost a user of Stable-Baselines3 or SBX? Time of a step of SAC with each bonus, and without.
+
+    SB3 SAC, SBX SAC    with `IntrinsicReplayBuffer`: ELEMENT, RND, RE3
+    RLeXplore           its RND and RE3 on SB3 SAC in their documented way, in an environment of its own: `rlexplore_rewards`
+
+A step is one step of all environments (Ant in 27-D, 8 actions, episodes of 128 steps) and one update from a batch of 256; all
+else of SAC is as it comes. Several environments, because RLeXplore's defaults give NaN with one. Memories have the same size:
+the states ELEMENT remembers, the pool RE3 compares with, the storage of RLeXplore's RE3. ELEMENT's memory and as many notes
+in the replay are filled beforehand; then states enter it as in the paper, a tenth of the time.
+
+*Extra* is the time over the same SAC without bonus, taken within a round; *overhead* is that as a share of it. The plug-in judges
+all 256 transitions of every batch by what is known now. RLeXplore judges one per environment, when it happens, and keeps that
+value. RE3 and RND have their own defaults on either side; rows "as RLeXplore" have its networks, feature sizes and neighbours.
+
+Each contender lives in a process of its own on one core and trains in turns with the others.
+
+    python -m benchmarks.bench_sb3 --rlexplore-python ENVIRONMENT/bin/python      # about five minutes; without it, ours alone
+
+Needs `pip install -e '.[sb3]'`; for RLeXplore `pip install rllte-core stable-baselines3 mujoco` in another environment
+(PyTorch as its CPU build in both).
+"""
+
+import dataclasses
+import json
+import os
+import statistics
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tyro
+
+from benchmarks import rlexplore_rewards
+from benchmarks.rlexplore_rewards import EPISODE_STEPS, conversation, learner_settings, make_robot, warm_up_steps
+from benchmarks.tables import ROOT, markdown_table, provenance, replace_table, significant, source_line
+from element_rl.files import write_json
+
+PAGE = ROOT / "docs" / "results" / "sb3.md"
+PACKAGES = ("stable-baselines3", "sbx-rl", "torch", "jax", "gymnasium", "mujoco", "numpy")
+QUIET_LOAD = 1.5  # above this, at the beginning, figures are marked as provisional
+RECOMPILED_AT_MOST = 3  # slices in a row that are run again because JAX compiled something in them
+AS_RLEXPLORE = {
+    "rnd": {"target_sizes": (256,), "predictor_sizes": (256,), "feature_dim": 128, "learning_rate": 1e-3},
+    "re3": {"space": "observation", "hidden_sizes": (256,), "feature_dim": 128, "num_neighbours": 5},
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to measure."""
+
+    rlexplore_python: Path | None = None  # the Python of the environment that has RLeXplore
+    remembered: tuple[int, int] = (4_096, 50_000)  # sizes of the memories
+    stored: int = 100_000  # transitions a replay has room for
+    num_envs: int = 4
+    batch_size: int = 256
+    rounds: int = 5
+    only: tuple[str, ...] = ()  # contenders whose name contains one of these, and those without bonus; all when empty
+    page: bool = False  # write the table into docs/results/sb3.md
+    out: Path = Path(".cache/benchmarks/sb3.json")
+    contender: str = ""  # used by the benchmark itself: be this contender (JSON)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A contender."""
+
+    learner: str  # SB3 SAC, SBX SAC or RLeXplore
+    reward: str  # none, element, rnd, re3
+    remembered: int = 0  # size of the memory, where it has one
+    options: dict[str, Any] = field(default_factory=dict)  # of the reward's configuration
+    remark: str = ""
+    steps: int = EPISODE_STEPS  # of a slice
+
+    @property
+    def name(self) -> str:
+        words = [self.reward, f"{self.remembered:,} remembered" if self.remembered else "", self.remark]
+        return f"{self.learner}: {', '.join(word for word in words if word)}"
+
+
+def main(settings: Settings) -> dict[str, Any]:
+    """Measure all contenders in turns, or be one of them."""
+    if settings.contender:
+        serve(json.loads(settings.contender))
+        return {}
+    entries = contenders(settings)
+    load = os.getloadavg()[0]
+    source = provenance(PACKAGES)
+    slices, versions = take_turns(settings, entries)
+    rows = summarise(entries, slices)
+    result = {"source": source, "peer": versions, "load": load, "rows": rows, "slices": slices}
+    settings.out.parent.mkdir(parents=True, exist_ok=True)
+    write_json(settings.out, {**result, "settings": dataclasses.asdict(settings)})
+    text = render(settings, result)
+    print(text)
+    if settings.page:
+        replace_table(PAGE, "sb3-overhead", text)
+    return result
+
+
+def contenders(settings: Settings) -> list[Entry]:
+    """In the order of the table; the first of each learner has no bonus."""
+    small, large = settings.remembered
+    quarter = EPISODE_STEPS // 4  # for what is slow and does nothing at the end of an episode
+    ours = [
+        Entry("SB3 SAC", "none"),
+        Entry("SB3 SAC", "element", small),
+        Entry("SB3 SAC", "element", large),
+        Entry("SB3 SAC", "rnd"),
+        Entry("SB3 SAC", "rnd", options=AS_RLEXPLORE["rnd"], remark="as RLeXplore"),
+        Entry("SB3 SAC", "re3", small),
+        Entry("SB3 SAC", "re3", small, AS_RLEXPLORE["re3"], "as RLeXplore"),
+        Entry("SB3 SAC", "re3", large, AS_RLEXPLORE["re3"], "as RLeXplore", quarter),
+        Entry("SBX SAC", "none"),
+        Entry("SBX SAC", "element", large),
+        Entry("SBX SAC", "rnd"),
+        Entry("SBX SAC", "re3", small),
+    ]
+    theirs = [Entry("RLeXplore", "none"), Entry("RLeXplore", "rnd")]
+    theirs += [Entry("RLeXplore", "re3", size) for size in (small, large)]
+    entries = ours + (theirs if settings.rlexplore_python else [])
+    chosen = [one for one in entries if one.reward == "none" or any(part in one.name for part in settings.only)]
+    return chosen if settings.only else entries
+
+
+def take_turns(settings: Settings, entries: list[Entry]) -> tuple[dict[str, list[list[float]]], str]:
+    """Per contender and round: wall and processor ms of a step. And the versions the peer has."""
+    slices: dict[str, list[list[float]]] = {entry.name: [] for entry in entries}
+    processes: list[Contender] = []
+    try:
+        for pair in (entries[at : at + 2] for at in range(0, len(entries), 2)):  # two prepare themselves at a time
+            print(f"preparing {' and '.join(entry.name for entry in pair)} …", flush=True)
+            started = [Contender(settings, entry, core) for core, entry in enumerate(pair)]
+            processes += started
+            for process in started:
+                process.wait_until_ready()
+        for number in range(settings.rounds):
+            for process in processes:
+                slices[process.entry.name].append(process.milliseconds())
+            latest = ", ".join(f"{name} {values[-1][1]:.1f}" for name, values in slices.items())
+            print(f"round {number + 1}/{settings.rounds}, processor ms: {latest}", flush=True)
+    finally:
+        for process in processes:
+            process.close()
+    return slices, next((one.versions for one in processes if one.entry.learner == "RLeXplore"), "")
+
+
+def summarise(entries: list[Entry], slices: dict[str, list[list[float]]]) -> list[dict[str, Any]]:
+    """Medians over the rounds; what is compared is compared within a round."""
+    processor = {name: np.array(values)[:, 1] for name, values in slices.items()}
+    baseline = {entry.learner: processor[entry.name] for entry in entries if entry.reward == "none"}
+    extra = {entry.name: processor[entry.name] - baseline[entry.learner] for entry in entries}
+    rows = []
+    for entry in entries:
+        wall, own = np.array(slices[entry.name])[:, 0], processor[entry.name]
+        overhead = extra[entry.name] / baseline[entry.learner]
+        row = {
+            "name": entry.name,
+            "wall": statistics.median(wall),
+            "processor": statistics.median(own),
+            "spread": [float(own.min()), float(own.max())],
+            "extra": statistics.median(extra[entry.name]),
+            "overhead": statistics.median(overhead),
+            "overhead_spread": [float(overhead.min()), float(overhead.max())],
+        }
+        twin = Entry("RLeXplore", "re3" if entry.reward == "element" else entry.reward, entry.remembered).name
+        if twin in extra and entry.learner != "RLeXplore" and entry.reward != "none":
+            row["of_rlexplore"] = row["extra"] / statistics.median(extra[twin])
+        rows.append(row)
+    return rows
+
+
+def render(settings: Settings, result: dict[str, Any]) -> str:
+    """The table of docs/results/sb3.md."""
+    header = [
+        "learner: bonus",
+        "judged per step",
+        "processor ms per step (lowest–highest)",
+        "wall ms",
+        "extra ms",
+        "overhead (lowest–highest)",
+        "extra ÷ RLeXplore's",
+    ]
+    lines = []
+    for row in result["rows"]:
+        has_bonus = ": none" not in row["name"]
+        judged = settings.num_envs if row["name"].startswith("RLeXplore") else settings.batch_size
+        low, high = (100 * value for value in row["overhead_spread"])
+        lines.append(
+            [
+                row["name"],
+                f"{judged}" if has_bonus else "–",
+                f"{significant(row['processor'])} ({'–'.join(map(significant, row['spread']))})",
+                significant(row["wall"]),
+                f"{row['extra']:.2f}" if has_bonus else "–",
+                f"{100 * row['overhead']:.0f} % ({low:.0f}–{high:.0f})" if has_bonus else "–",
+                f"×{row['of_rlexplore']:.2f}" if "of_rlexplore" in row else "–",
+            ]
+        )
+    noise = "" if result["load"] < QUIET_LOAD else "**Provisional: the machine was busy.** "
+    absent = "" if result["peer"] else " RLeXplore was not at hand."
+    peer = f" RLeXplore: {result['peer']}." if result["peer"] else ""
+    about = (
+        f"{noise}{settings.num_envs} environments, one update of batch {settings.batch_size} per step; {settings.rounds} "
+        f"rounds in turns, one core each, load at the beginning {result['load']:.1f}.{absent}"
+    )
+    return f"{markdown_table(header, lines)}\n\n{about} {source_line(result['source'])}{peer}"
+
+
+class Contender:
+    """A process that trains when told to, and is idle otherwise."""
+
+    def __init__(self, settings: Settings, entry: Entry, turn: int) -> None:
+        self.entry, self.versions = entry, ""
+        cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+        request = {
+            **dataclasses.asdict(entry),
+            "num_envs": settings.num_envs,
+            "batch_size": settings.batch_size,
+            "stored": settings.stored,
+            "core": cores[turn % len(cores)] if cores else None,
+        }
+        if entry.learner == "RLeXplore":
+            command = [str(settings.rlexplore_python), str(Path(rlexplore_rewards.__file__))]
+        else:
+            command = [sys.executable, "-m", "benchmarks.bench_sb3", "--contender"]
+        environment = os.environ | {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
+        self._process = subprocess.Popen(
+            [*command, json.dumps(request)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
+            cwd=ROOT,
+        )
+
+    def wait_until_ready(self) -> None:
+        self.versions = self._answer()["versions"]
+        self.milliseconds()  # to warm up
+
+    def milliseconds(self) -> list[float]:
+        """Wall and processor time of a step, over one slice."""
+        assert self._process.stdin is not None
+        for _ in range(1 + RECOMPILED_AT_MOST):
+            self._process.stdin.write(f"{self.entry.steps}\n")
+            self._process.stdin.flush()
+            taken = self._answer()
+            if not taken["compiled"]:
+                break
+        return [1e3 * taken[name] / self.entry.steps for name in ("seconds", "processor_seconds")]
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        answer: dict[str, Any] = json.loads(line) if line else {"error": "its process ended"}
+        if "error" in answer:
+            raise RuntimeError(f"{self.entry.name}: {answer['error']}")
+        return answer
+
+
+def serve(request: dict[str, Any]) -> None:
+    """In the process of one of our contenders: SAC of either library, with the plug-in or without."""
+    with conversation(request) as (train_when_told, say):
+        import jax
+        import torch
+        from stable_baselines3.common.env_util import make_vec_env
+
+        torch.set_num_threads(1)
+        compiled: list[str] = []
+
+        def see(event: str, duration_secs: float, **_: str | int) -> None:
+            if "backend_compile" in event:
+                compiled.append(event)
+
+        jax.monitoring.register_event_duration_secs_listener(see)
+        model = _model(make_vec_env(make_robot, n_envs=request["num_envs"], seed=0), request)
+        if request["reward"] == "element":
+            _fill(model.replay_buffer, request)
+        model.learn(warm_up_steps(request), log_interval=None)
+
+        def train(steps: int) -> None:
+            model.learn(steps * request["num_envs"], reset_num_timesteps=False, log_interval=None)
+            if request["learner"] == "SBX SAC":
+                jax.block_until_ready((model.policy.actor_state, model.policy.qf_state))
+
+        say({"versions": ""})
+        train_when_told(train, lambda: len(compiled))
+
+
+def _model(envs: Any, request: dict[str, Any]) -> Any:
+    options = learner_settings(request)
+    if request["reward"] != "none":
+        from element_rl.integrations.sb3 import IntrinsicReplayBuffer
+
+        options["replay_buffer_class"] = IntrinsicReplayBuffer
+        options["replay_buffer_kwargs"] = {
+            "reward": request["reward"],
+            "total_steps": request["stored"],
+            "env_id": "Ant-v5",
+            "max_episode_steps": EPISODE_STEPS,
+            "options": _reward_options(request),
+        }
+    if request["learner"] == "SBX SAC":
+        import sbx
+
+        return sbx.SAC("MlpPolicy", envs, **options)
+    import stable_baselines3
+
+    return stable_baselines3.SAC("MlpPolicy", envs, device="cpu", **options)
+
+
+def _reward_options(request: dict[str, Any]) -> dict[str, Any]:
+    options = {name: tuple(value) if isinstance(value, list) else value for name, value in request["options"].items()}
+    if request["reward"] == "re3":
+        return {**options, "pool_size": request["remembered"]}
+    if request["reward"] == "element":
+        return {**options, "update_interval": 100, "update_steps": 100}  # while it is filled: all states but one of 100
+    return options
+
+
+def _fill(buffer: Any, request: dict[str, Any]) -> None:
+    """Random walks until so many states are remembered, as many transitions noted; then windows of the paper's share."""
+    from element_rl.rewards.element import ElementReward
+
+    bonus, num_envs = buffer.bonus, request["num_envs"]
+    generator = np.random.default_rng(0)
+    positions = np.zeros((num_envs, 2))
+    following = generator.normal(size=(num_envs, 27)).astype(np.float32)
+    step = 0
+    while bonus.memory_size < request["remembered"]:
+        observations, step = following, step + 1
+        following = (0.95 * observations + 0.3 * generator.normal(size=(num_envs, 27))).astype(np.float32)
+        actions = generator.uniform(-1, 1, (num_envs, 8)).astype(np.float32)
+        positions += 0.1 * generator.normal(size=(num_envs, 2))
+        ended = np.full(num_envs, step % EPISODE_STEPS == 0)
+        infos = [{"x_position": x, "y_position": y, "TimeLimit.truncated": ended[0]} for x, y in positions]
+        buffer.add(observations, following, actions, np.zeros(num_envs), ended, infos)
+    interval = EPISODE_STEPS * num_envs  # a window in every slice
+    config = dataclasses.replace(bonus.rewarder.config, update_interval=interval, update_steps=interval // 10)
+    bonus.rewarder = ElementReward(config)
+    bonus._compile()
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Settings, description=__doc__))
