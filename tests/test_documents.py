@@ -1,4 +1,4 @@
-"""The code of README and examples runs, and links lead somewhere."""
+"""Links of README and docs lead somewhere, examples run, and the package itself stays light. More in tests/docs."""
 
 import re
 import runpy
@@ -7,17 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-
-
-def test_readme_code_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
-    assert blocks
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), {})
-    assert len(capsys.readouterr().out.splitlines()) >= 3
+from documents import DOCUMENTS, ROOT, name_of, without_fences
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
@@ -25,11 +15,17 @@ def test_examples_run(example: Path) -> None:
     runpy.run_path(str(example), run_name="__main__")
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_links_lead_somewhere(document: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text()):
         if not target.startswith("http"):
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_code_is_fenced(document: Path) -> None:
+    """Code that is only indented would be neither coloured nor tested."""
+    assert re.findall(r"^ {4,}(?:import|from|element|pip|python|make) .*", without_fences(document), flags=re.M) == []
 
 
 def test_the_package_itself_loads_nothing_heavy() -> None:

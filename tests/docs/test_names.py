@@ -1,0 +1,73 @@
+"""What the documentation names is there: columns of metrics.csv, functions, files; and the glossary leaves no column out."""
+
+import importlib
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from documents import DOCUMENTS, ROOT, name_of, spans
+
+from element_rl import explore
+from element_rl.offline import learner, training
+from element_rl.on_policy import launch
+from element_rl.on_policy.bonus import make_bonus
+from element_rl.pretraining.training import COLUMNS as ENCODER_COLUMNS
+from element_rl.rewards import NAMES, make_reward
+from element_rl.rewards.recent_scale import RecentlyScaled
+
+GLOSSARY = ROOT / "docs" / "metrics.md"
+PAPER = ROOT / "docs" / "paper.md"
+FOLDERS = ("element_rl", "docs", "tests", "examples", "benchmarks", "docs_site")
+
+
+def test_glossary_has_every_column_and_no_other() -> None:
+    columns, summaries = GLOSSARY.read_text().split("\n## Summaries\n")
+    first_cells = "".join(re.findall(r"^\|([^|]*)\|", columns, flags=re.M))
+    assert set(re.findall(r"`(\w+)`", first_cells)) == _columns()
+    evaluated = ("extrinsic_return", "episode_length", "episodic_entropy", "coverage", "random_policy")
+    assert all(f"`{name}`" in summaries for name in evaluated)
+
+
+def test_every_equation_algorithm_and_proposition_has_a_row() -> None:
+    rows = re.findall(r"^\| (Eq\.|Algorithm|Proposition) (\d+)[a-z]?(?:–(\d+|[a-z]))?", PAPER.read_text(), flags=re.M)
+    found: dict[str, list[int]] = {}
+    for kind, first, last in rows:
+        end = int(last) if last.isdigit() else int(first)
+        found.setdefault(kind, []).extend(range(int(first), end + 1))
+    assert found == {"Eq.": [*range(1, 25)], "Algorithm": [1, 2, 3], "Proposition": [1, 2]}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_names_lead_to_code(document: Path) -> None:
+    for span in spans(document):
+        if re.fullmatch(r"(?:element_rl|benchmarks)(?:\.\w+)+", span) and not span.endswith(".py"):
+            _find(span)
+        if re.fullmatch(rf"(?:{'|'.join(FOLDERS)})/[\w./-]+", span):
+            assert (ROOT / span).exists(), f"{name_of(document)} names {span}"
+
+
+def _find(name: str) -> Any:
+    """What a dotted name means; an AttributeError or ModuleNotFoundError says that it means nothing."""
+    parts = name.split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:cut]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[cut:]:
+            found = getattr(found, part)
+        return found
+    raise ModuleNotFoundError(name)
+
+
+def _columns() -> set[str]:
+    """Every column that a command can write; a log refuses those that are not in its header."""
+    learned = [name for name in NAMES if name != "extrinsic"]
+    rewards = [make_reward(name) for name in learned] + [make_reward("element", lifelong_estimator="kde")]
+    columns = {name for reward in rewards for name in explore.metric_columns(RecentlyScaled(reward))}
+    sizes = {"state_dim": 32, "actions": 5, "max_episode_steps": 100, "total_steps": 1_000}
+    bonuses = [make_bonus(name, **sizes) for name in learned]
+    columns |= {name for bonus in bonuses for name in launch.metric_columns(bonus)}
+    columns |= {*training.FIRST_COLUMNS, *learner.CQL_METRICS, *learner.VALUE_METRICS, *training.LAST_COLUMNS}
+    return columns | {*ENCODER_COLUMNS}
