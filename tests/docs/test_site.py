@@ -1,4 +1,4 @@
-"""The site builds without a warning, and its pages open in a browser: nothing missing, nothing from elsewhere, nothing too wide."""
+"""The site builds without a warning; in a browser nothing of it is missing, nothing comes from elsewhere, nothing is too wide."""
 
 import functools
 import http.server
