@@ -4,6 +4,8 @@ The places of a ring, N of them, hold the state a transition led to and its note
 in the ring, so an episode's lie apart.
 """
 
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -22,6 +24,37 @@ class Kept(NamedTuple):
 
     state: Float[Array, "N D"]
     notes: dict[str, Array]  # each [N, ...]
+
+
+class Programs(NamedTuple):
+    """What is done to the kept, compiled."""
+
+    write: Callable[..., Kept]
+    observe: Callable[..., tuple[Any, Kept]]
+    update: Callable[..., tuple[Any, dict[str, Array]]]
+    reward: Callable[..., Array]
+    terms: Callable[..., dict[str, Array]]
+
+
+def programs(rewarder: Reward) -> Programs:
+    """Of equal rewards they are the same ones: a second bonus in a process compiles nothing again."""
+    made: Any = rewarder
+    try:
+        hash(made)
+    except TypeError:  # somebody's own
+        return _programs.__wrapped__(made)
+    return _programs(made)
+
+
+@lru_cache(maxsize=64)
+def _programs(rewarder: Reward) -> Programs:
+    return Programs(
+        jax.jit(written, donate_argnums=0),
+        jax.jit(partial(observed, rewarder), static_argnames="remembers", donate_argnums=(0, 1)),
+        jax.jit(partial(updated, rewarder)),
+        jax.jit(lambda state, *batch: rewarder.reward(state, transitions(*batch))),
+        jax.jit(lambda state, *batch: rewarder.reward_terms(state, transitions(*batch))),
+    )
 
 
 def written(kept: Kept, encoding: Encoding, places: Int[Array, " R"], raw: Array, beside: Float[Array, "R C"]) -> Kept:

@@ -16,7 +16,6 @@ Several environments belong to one agent: they share the memory, and t of the up
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,7 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
-from element_rl.intrinsic import kept
-from element_rl.intrinsic.kept import Kept
+from element_rl.intrinsic.kept import Kept, programs
 from element_rl.intrinsic.observations import Infos, StateFunction, StateSource, flat_width, flattened
 from element_rl.intrinsic.running import Running, RunningEpisodes
 from element_rl.intrinsic.storage import pickled, read_bonus, under, write_bonus
@@ -35,9 +33,11 @@ from element_rl.memory.hnsw import HnswMemory
 from element_rl.memory.in_place import grown
 from element_rl.rewards import Reward, RewardSpec, make_reward
 from element_rl.rewards.element import ElementReward, in_update_window, resolved_memory, update_window
-from element_rl.rewards.element_on_policy import padded_length
 from element_rl.rewards.recent_scale import RecentlyScaled
 from element_rl.trees import arrays_to_tree, tree_to_arrays
+
+EPISODE_BUCKETS = (128, 256, 512, 1024, 2048, 4096)  # padded lengths, so that few programs are compiled
+FEWEST_ROWS = 32  # encoded at once
 
 
 class IntrinsicReward:
@@ -88,7 +88,7 @@ class IntrinsicReward:
         self.host_memory: HnswMemory | None = None
         self.state: Any = None
         self.kept: Kept
-        self._compile()
+        self._programs = programs(self.rewarder)
         if self.source.state_dim is not None:
             self._start(self.source.state_dim)
 
@@ -159,7 +159,9 @@ class IntrinsicReward:
         """One learning step of rewards that learn, from a batch; what they report."""
         batch = self._batch(ids, observations, actions, next_observations, rewards, terminated)
         number = np.uint32(self.updates)
-        self.state, metrics = self._update(self.state, self.kept, self.source.encoding, *batch, self._key, number)
+        self.state, metrics = self._programs.update(
+            self.state, self.kept, self.source.encoding, *batch, self._key, number
+        )
         self.updates += 1
         return {name: float(value) for name, value in metrics.items()}
 
@@ -174,7 +176,7 @@ class IntrinsicReward:
     ) -> Float[np.ndarray, " B"]:
         """The intrinsic reward of a batch of transitions. Changes nothing."""
         batch = self._batch(ids, observations, actions, next_observations, rewards, terminated)
-        return np.asarray(self._reward(self.state, self.kept, self.source.encoding, *batch))
+        return np.asarray(self._programs.reward(self.state, self.kept, self.source.encoding, *batch))
 
     def reward_terms(
         self,
@@ -187,7 +189,7 @@ class IntrinsicReward:
     ) -> dict[str, Float[np.ndarray, " B"]]:
         """The named parts of the reward, before their weights."""
         batch = self._batch(ids, observations, actions, next_observations, rewards, terminated)
-        terms = self._terms(self.state, self.kept, self.source.encoding, *batch)
+        terms = self._programs.terms(self.state, self.kept, self.source.encoding, *batch)
         return {name: np.asarray(term) for name, term in terms.items()}
 
     @property
@@ -255,14 +257,6 @@ class IntrinsicReward:
         if isinstance(self.rewarder, ElementReward) and self.rewarder.config.memory == "hnsw":
             self.host_memory = HnswMemory(state_dim)
 
-    def _compile(self) -> None:
-        rewarder = self.rewarder
-        self._write = jax.jit(kept.written, donate_argnums=0)
-        self._observe = jax.jit(partial(kept.observed, rewarder), static_argnames="remembers", donate_argnums=(0, 1))
-        self._update = jax.jit(partial(kept.updated, rewarder))
-        self._reward = jax.jit(lambda state, *batch: rewarder.reward(state, kept.transitions(*batch)))
-        self._terms = jax.jit(lambda state, *batch: rewarder.reward_terms(state, kept.transitions(*batch)))
-
     def _check_step(self, before: np.ndarray, after: np.ndarray, *others: np.ndarray) -> None:
         names = ("observations", "next_observations", "actions", "truncated", "terminated")
         for name, array in zip(names, (before, after, *others), strict=True):
@@ -280,15 +274,15 @@ class IntrinsicReward:
         self._unwritten = []
         if not self.source.fitted:
             self.source.fit(raw)
-        rows = padded_length(len(places))
+        rows = 1 << max(len(places) - 1, FEWEST_ROWS - 1).bit_length()  # powers of two: few programs are compiled
         padded = (_padded(places.astype(np.int32), rows, self.capacity), _padded(raw, rows), _padded(beside, rows))
-        self.kept = self._write(self.kept, self.source.encoding, *padded)
+        self.kept = self._programs.write(self.kept, self.source.encoding, *padded)
 
     def _finish(self, episode: Running) -> None:
         """An episode has ended: the reward observes it, and its notes are written."""
         self._write_states()
         length = len(episode.ids)
-        rows = padded_length(length)
+        rows = min(next((bucket for bucket in EPISODE_BUCKETS if bucket >= length), length), self.running.longest)
         places = _padded((episode.ids % self.capacity).astype(np.int32), rows, self.capacity)
         remembers, distances = False, None
         if isinstance(self.rewarder, ElementReward):
@@ -301,7 +295,7 @@ class IntrinsicReward:
         told = [_padded(part, rows) for part in episode[1:]]
         steps = _padded(episode.ids.astype(np.int32), rows)
         filled = np.int32(min(self.observed, self.capacity))
-        self.state, self.kept = self._observe(
+        self.state, self.kept = self._programs.observe(
             self.state,
             self.kept,
             self.source.encoding,

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from gymnasium import spaces
@@ -23,6 +23,7 @@ FILE = "bonus.safetensors"
 SPACES = ("observation_space", "action_space")
 
 
+@runtime_checkable
 class Stored(Protocol):
     """What can be written: its constructor's arguments, and what has changed since."""
 
@@ -59,6 +60,8 @@ def read_bonus(kind: type[Any], folder: Path, states: Any = None) -> Any:
     arrays, metadata = read_arrays(path)
     try:
         settings = json.loads(metadata["settings"])
+        for name in ("options", "position"):  # JSON knows no tuples
+            settings[name] = _with_tuples(settings[name])
         made = {name: _space(settings.pop(name), arrays, name) for name in SPACES}
         memory = json.loads(metadata["memory"])
         bonus = kind(**settings, **made, states=states)
@@ -119,3 +122,9 @@ def _space(told: dict[str, Any], arrays: dict[str, np.ndarray], name: str) -> sp
     if told["kind"] == "MultiDiscrete":
         return spaces.MultiDiscrete(told["nvec"])
     return spaces.MultiBinary(told["shape"])
+
+
+def _with_tuples(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _with_tuples(part) for name, part in value.items()}
+    return tuple(value) if isinstance(value, list) else value
