@@ -30,7 +30,7 @@ def test_glossary_has_every_column_and_no_other() -> None:
 
 
 def test_every_equation_algorithm_and_proposition_has_a_row() -> None:
-    rows = re.findall(r"^\| (Eq\.|Algorithm|Proposition) (\d+)[a-z]?(?:–(\d+|[a-z]))?", PAPER.read_text(), flags=re.M)
+    rows = re.findall(r"^\| (Eq\.|Algorithm|Proposition)\s(\d+)[a-z]?(?:–(\d+|[a-z]))?", PAPER.read_text(), flags=re.M)
     found: dict[str, list[int]] = {}
     for kind, first, last in rows:
         end = int(last) if last.isdigit() else int(first)
@@ -45,6 +45,13 @@ def test_names_lead_to_code(document: Path) -> None:
             _find(span)
         if re.fullmatch(rf"(?:{'|'.join(FOLDERS)})/[\w./-]+", span):
             assert (ROOT / span).exists(), f"{name_of(document)} names {span}"
+
+
+def test_functions_beside_the_equations_are_there() -> None:
+    names = {span for span in spans(PAPER) if re.fullmatch(r"\w+(?:\.\w+)+", span)}
+    assert len(names) > 40
+    for name in names:
+        _find(f"element_rl.{name}")
 
 
 def _find(name: str) -> Any:
