@@ -35,6 +35,7 @@ COMMANDS = {
     "maze": "see the method on a small maze, in under a minute",
     "study": "run an experiment of the paper, from nothing to a report",
     "report": "write the page of a study again",
+    "doctor": "check the installation, and whether a bonus works on an environment or in a run",
 }
 
 ELSEWHERE = {  # commands with a module of their own, imported when they are used; its function `main`, if none is named
@@ -46,6 +47,7 @@ ELSEWHERE = {  # commands with a module of their own, imported when they are use
     "mario": "element_rl.on_policy.command:main_mario",
     "maze": "element_rl.studies.maze_command",
     "study": "element_rl.studies.command",
+    "doctor": "element_rl.doctor.command",
 }
 
 

@@ -78,7 +78,7 @@ class ExplorationInfo(gymnasium.Wrapper, RecordConstructorArgs):
         """Steps the environment and adds to `info`."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         rows, ended = np.array([0]), np.array([terminated or truncated])
-        novelty, entropy = self.record.see(rows, _batched(observation), [info], ended)
+        novelty, entropy = self.record.see(rows, stacked([observation]), [info], ended)
         info = {**info, "novelty": float(novelty[0])}
         if self.record.coverage is not None:
             info["coverage"] = self.record.coverage
@@ -126,7 +126,7 @@ class VectorExplorationInfo(gymnasium.vector.VectorWrapper):
             final = self.autoreset_mode is AutoresetMode.SAME_STEP and ended[row]
             seen.append(infos["final_obs"][row] if final else _row(observations, row))
             told.append(_info_of(infos["final_info"] if final else infos, row))
-        novelty, entropy = self.record.see(rows, _stacked(seen), told, ended[rows]) if len(rows) else (np.zeros(0),) * 2
+        novelty, entropy = self.record.see(rows, stacked(seen), told, ended[rows]) if len(rows) else (np.zeros(0),) * 2
         entries = {"novelty": (novelty, np.isfinite(novelty)), "episode_entropy": (entropy, np.isfinite(entropy))}
         added = self._spread(rows, entries)
         if self.record.coverage is not None:  # of all environments together
@@ -174,7 +174,7 @@ class ExplorationRecord:
         ):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}.")
-        robot = _robot(spec) if position is None else None
+        robot = known_robot(spec) if position is None else None
         env_id = robot.name if robot is not None else None
         self.places = StateSource(observation_space, env_id=env_id, position=position, seed=seed)
         self.source = self.places if states is None else StateSource(observation_space, states=states, seed=seed)
@@ -266,7 +266,7 @@ class CoverageMap:
         self.visited.update(tuple(map(int, row)) for row in index if np.isfinite(row).all())
 
 
-def _robot(spec: Any) -> EnvSpec | None:
+def known_robot(spec: Any) -> EnvSpec | None:
     """The library's description of an environment whose position it finds in the infos; None for all others."""
     moved = {} if spec is None else spec.kwargs
     if spec is None or not moved.get("exclude_current_positions_from_observation", True):
@@ -287,13 +287,10 @@ def _bounds_of(space: gymnasium.Space, places: StateSource) -> Bounds | None:
     return bounds.tolist() if np.isfinite(bounds).all() else None
 
 
-def _batched(observation: Any) -> Any:
-    return _stacked([observation])
-
-
-def _stacked(observations: Sequence[Any]) -> Any:
+def stacked(observations: Sequence[Any]) -> Any:
+    """Observations [B, ...] of single ones; of dictionaries, a dictionary."""
     if isinstance(observations[0], Mapping):
-        return {name: _stacked([one[name] for one in observations]) for name in observations[0]}
+        return {name: stacked([one[name] for one in observations]) for name in observations[0]}
     return np.stack([np.asarray(one) for one in observations])
 
 

@@ -1,0 +1,23 @@
+"""What a check has found."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+CHECK_FAILED = 1  # exit code
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One sentence on one thing that was checked, and what to do about it."""
+
+    name: str
+    status: Literal["ok", "warn", "fail"]
+    sentence: str
+    advice: str = ""  # what to do; empty where all is well
+    values: dict[str, Any] = field(default_factory=dict)  # the numbers behind the sentence, for programs
+
+
+def exit_code(findings: Iterable[Finding]) -> int:
+    """0 when nothing failed; warnings do not count."""
+    return CHECK_FAILED if any(finding.status == "fail" for finding in findings) else 0

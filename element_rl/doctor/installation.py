@@ -1,0 +1,201 @@
+"""Is the installation sound: versions, devices, threads, extras, disk, MuJoCo."""
+
+import contextlib
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from packaging.requirements import Requirement
+
+from element_rl import __version__
+from element_rl.doctor.findings import Finding
+from element_rl.provenance import versions
+
+DISTRIBUTION = "element-rl"
+OLDEST_PYTHON = (3, 11)
+LITTLE_SPACE = 5e9  # bytes; the checkpoint of one agent with a million transitions takes some hundred million
+EXTRAS = {  # extra → the modules that say it is there, and what it is for
+    "cuda": (("jax_cuda13_plugin", "jax_cuda12_plugin"), "JAX on an NVIDIA GPU"),
+    "datasets": (("minari",), "element collect and element offline"),
+    "envpool": (("envpool",), "faster environments"),
+    "mario": (("stable_retro",), "Super Mario Bros"),
+    "ray": (("ray",), "studies on many machines"),
+    "sb3": (("stable_baselines3",), "Stable-Baselines3 and SBX"),
+}
+
+
+def check_installation(out: Path) -> Iterator[Finding]:
+    """All checks of the installation; `out` is where runs would go."""
+    yield check_python()
+    yield check_packages()
+    yield check_devices()
+    yield check_threads()
+    yield check_extras()
+    yield check_disk(out)
+    yield check_mujoco()
+
+
+def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> Finding:
+    """Python is new enough."""
+    said = f"Python {'.'.join(map(str, version))}, element-rl {__version__}."
+    if version[:2] < OLDEST_PYTHON:
+        return Finding("Python", "fail", said, "Install Python 3.11 or newer and make a new environment with it.")
+    return Finding("Python", "ok", said)
+
+
+def check_packages(distribution: str = DISTRIBUTION) -> Finding:
+    """Everything the package needs is there, in versions that go together."""
+    found = versions()
+    said = ", ".join(f"{name} {found[name] or 'missing'}" for name in ("jax", "numpy", "gymnasium", "mujoco", "faiss"))
+    broken = [*broken_requirements(distribution), *mismatched_plugins(), *_two_of_one_kind()]
+    if broken:
+        wrong = "; ".join(broken)
+        advice = f"Install again what belongs together: pip install --upgrade {distribution}"
+        return Finding("packages", "fail", f"{wrong}.", advice, {"versions": found, "broken": broken})
+    return Finding("packages", "ok", f"{said}; all requirements are met.", values={"versions": found, "broken": []})
+
+
+def broken_requirements(distribution: str) -> list[str]:
+    """What a distribution needs, and what those need, that is missing or has a version they do not take."""
+    broken, seen = [], set()
+    waiting: list[tuple[str, frozenset[str]]] = [(distribution, frozenset())]
+    while waiting:
+        name, extras = waiting.pop()
+        if (name, extras) in seen:
+            continue
+        seen.add((name, extras))
+        for text in importlib.metadata.requires(name) or []:
+            requirement = Requirement(text)
+            marker = requirement.marker
+            if marker is not None and not any(marker.evaluate({"extra": extra}) for extra in (*extras, "")):
+                continue
+            try:
+                there = importlib.metadata.version(requirement.name)
+            except importlib.metadata.PackageNotFoundError:
+                broken.append(f"{name} needs {requirement.name}, which is missing")
+                continue
+            if not requirement.specifier.contains(there, prereleases=True):
+                broken.append(f"{name} needs {requirement.name}{requirement.specifier}, but {there} is there")
+            waiting.append((requirement.name, frozenset(requirement.extras)))
+    return broken
+
+
+def mismatched_plugins() -> list[str]:
+    """CUDA plug-ins of JAX that are of another version than its library: JAX then runs on the CPU, or not at all."""
+    jaxlib, wrong = importlib.metadata.version("jaxlib"), []
+    for plugin in ("jax-cuda12-plugin", "jax-cuda13-plugin"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            version = importlib.metadata.version(plugin)
+            if version != jaxlib:
+                wrong.append(f"{plugin} {version} does not go with jaxlib {jaxlib}")
+    return wrong
+
+
+def _two_of_one_kind() -> list[str]:
+    names = [name for name in ("faiss-cpu", "faiss-gpu") if _is_installed(name)]
+    return ["faiss-cpu and faiss-gpu overwrite each other, and both are there"] if len(names) > 1 else []
+
+
+def _is_installed(distribution: str) -> bool:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return bool(importlib.metadata.version(distribution))
+    return False
+
+
+def check_devices(device_files: Path = Path("/dev")) -> Finding:
+    """JAX sees the accelerator that the machine has."""
+    import jax
+
+    devices = [f"{device.device_kind} ({device.platform})" for device in jax.devices()]
+    said = f"JAX computes on {', '.join(devices)}"
+    gpus = sorted(path.name for path in device_files.glob("nvidia[0-9]*"))
+    values = {"devices": devices, "nvidia": gpus}
+    if jax.default_backend() != "cpu" or not gpus:
+        return Finding("devices", "ok", f"{said}.", values=values)
+    advice = f"pip install '{DISTRIBUTION}[cuda]', then look again."
+    if os.environ.get("JAX_PLATFORMS", "") == "cpu":
+        advice = "JAX_PLATFORMS=cpu is set: unset it, unless you mean it."
+    return Finding("devices", "warn", f"{said}, though the machine has an NVIDIA GPU.", advice, values)
+
+
+def check_threads(quota_file: Path = Path("/sys/fs/cgroup/cpu.max")) -> Finding:
+    """Threads of NumPy and FAISS are no more than the cores."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    allowed = min(cores, cpu_quota(quota_file) or cores)
+    lapack, openmp = os.environ.get("OPENBLAS_NUM_THREADS"), os.environ.get("OMP_NUM_THREADS")
+    said = f"{cores} core{'s' if cores > 1 else ''}"
+    values = {"cores": cores, "allowed": allowed, "OPENBLAS_NUM_THREADS": lapack, "OMP_NUM_THREADS": openmp}
+    if allowed < cores:
+        sentence = f"{said} can be seen, but this process may use only {allowed:g} of them."
+        advice = f"Set OMP_NUM_THREADS={max(int(allowed), 1)}: more threads than cores wait for each other."
+        if openmp is None or not openmp.isdigit() or int(openmp) > allowed:
+            return Finding("threads", "warn", sentence, advice, values)
+    if openmp is not None and openmp.isdigit() and int(openmp) > cores:
+        advice = f"Set OMP_NUM_THREADS={cores} or unset it."
+        return Finding("threads", "warn", f"{said}, but OMP_NUM_THREADS is {openmp}.", advice, values)
+    if lapack != "1":
+        advice = "Set OPENBLAS_NUM_THREADS=1 before NumPy is loaded, as the command element does."
+        wait = "LAPACK's threads wait busily, and slow down whatever runs beside them"
+        return Finding(
+            "threads", "warn", f"{said}; OPENBLAS_NUM_THREADS is {lapack or 'not set'}: {wait}.", advice, values
+        )
+    return Finding("threads", "ok", f"{said}; one thread for LAPACK.", values=values)
+
+
+def cpu_quota(quota_file: Path) -> float | None:
+    """Cores' worth of time that a container may use; None where nothing limits it."""
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = quota_file.read_text().split()
+        return int(quota) / int(period)
+    return None
+
+
+def check_extras() -> Finding:
+    """Which optional parts are there."""
+    there = {name: any(importlib.util.find_spec(m) for m in modules) for name, (modules, _) in EXTRAS.items()}
+    absent = [f"{name} ({EXTRAS[name][1]})" for name, is_there in there.items() if not is_there]
+    present = ", ".join(name for name, is_there in there.items() if is_there) or "none"
+    said = f"There: {present}." + (f" Not there: {', '.join(absent)}." if absent else "")
+    return Finding("extras", "ok", said, values=there)
+
+
+def check_disk(out: Path) -> Finding:
+    """A run folder can be written where runs go, and there is space for it."""
+    existing = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
+    try:
+        with tempfile.NamedTemporaryFile(dir=existing, prefix=".element-doctor-") as file:
+            file.write(bytes(1_000_000))
+            file.flush()
+            os.fsync(file.fileno())
+        free = shutil.disk_usage(existing).free
+    except OSError as error:
+        said = f"Nothing can be written to {existing} ({error.strerror})."
+        return Finding("disk", "fail", said, "Go to another folder, or give one that can be written with --out.")
+    said = f"Runs can be written to {out}; {free / 1e9:,.0f} GB are free."
+    if free < LITTLE_SPACE:
+        advice = "Make room, or keep runs small: --replay-size 100000 --checkpoint-every N."
+        return Finding("disk", "warn", said, advice, {"free_bytes": free})
+    return Finding("disk", "ok", said, values={"free_bytes": free})
+
+
+def check_mujoco(env: str = "Hopper-v5") -> Finding:
+    """A robot can be simulated."""
+    from element_rl.envs.robots import make_env
+
+    try:
+        made = make_env(env)
+        made.reset(seed=0)
+        observations = [made.step(made.action_space.sample())[0] for _ in range(10)]
+        made.close()
+    except Exception as error:  # whatever MuJoCo and its bindings may raise
+        said = f"{env} cannot be stepped: {type(error).__name__}: {error}"
+        return Finding("MuJoCo", "fail", said, "pip install --upgrade mujoco gymnasium")
+    if not np.isfinite(observations).all():
+        return Finding("MuJoCo", "fail", f"{env} observes numbers that are not finite.", "pip install --upgrade mujoco")
+    return Finding("MuJoCo", "ok", f"{env} steps.")
