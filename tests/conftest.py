@@ -1,10 +1,12 @@
 """Every test runs with shapes and types checked, implicit rank promotion forbidden and warnings as errors.
 
-Most of a test's time is compiling. Many tests need the same programs: what one process has compiled, the others load. And LLVM is
-told not to polish machine code that runs for a moment; what XLA makes of a program before that is what users get.
+Most of a test's time is compiling. Many tests need the same programs: what one process has compiled, the others load. And XLA is
+told not to polish machine code that runs for a moment, and to write it with the simpler of its two emitters; what it makes of a
+program before that is what users get.
 """
 
 import atexit
+import gc
 import os
 import shutil
 import tempfile
@@ -16,11 +18,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in `element_rl.cli`; tw
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # the processes that test, and those they start, find it set
     os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="element-compiled-")
     atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
-if "xla_backend_optimization_level" not in os.environ.get("XLA_FLAGS", ""):
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
+for setting in ("xla_backend_optimization_level=0", "xla_cpu_use_fusion_emitters=false"):
+    if setting.partition("=")[0] not in os.environ.get("XLA_FLAGS", ""):
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --{setting}".strip()
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
 
+import pytest
 from jaxtyping import install_import_hook
 
 install_import_hook("element_rl", "beartype.beartype")
@@ -28,3 +32,9 @@ install_import_hook("element_rl", "beartype.beartype")
 import jax
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What the imports left stays to the end: the garbage collector need not look through it again and again."""
+    gc.collect()
+    gc.freeze()

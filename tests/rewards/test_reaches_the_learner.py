@@ -52,7 +52,7 @@ def learner(request: pytest.FixtureRequest, chunks: list[Chunk]) -> Learner:
 def plain_agents(chunks: list[Chunk]) -> Any:
     """What plain SAC makes of no reward at all."""
     learner = filled_learner("extrinsic", chunks)
-    return updated(learner, changed(learner.reward, 0.0, 0.0))[0]
+    return updated(learner, factor=0.0)[0]
 
 
 def filled_learner(name: str, chunks: list[Chunk]) -> Learner:
@@ -65,19 +65,26 @@ def filled_learner(name: str, chunks: list[Chunk]) -> Learner:
     return learner
 
 
-@functools.cache
-def program(reward: Reward) -> Any:
-    return jax.jit(functools.partial(_update, reward, SMALL, 1))
-
-
-def updated(learner: Learner, reward: Reward, agents: slice = slice(0, 2)) -> tuple[Any, Any, Any]:
-    """Agents, rewards and metrics after an update of the chosen agents with a reward; the learner stays as it is."""
+def updated(
+    learner: Learner, factor: float = 1.0, shift: float = 0.0, agents: slice = slice(0, 2)
+) -> tuple[Any, Any, Any]:
+    """Agents, rewards and metrics after an update of the chosen agents, the reward changed; the learner stays as it is."""
     sampleable = np.stack([learner.ledger.sample_tail, learner.ledger.sample_count], axis=1).astype(np.int32)
     chosen = jax.tree.map(lambda leaf: leaf[agents], (*learner.state, jnp.asarray(sampleable), learner.seeds))
-    return program(reward)(*chosen, np.uint32(0))[:3]
+    return program(learner.reward)(jnp.float32(factor), jnp.float32(shift), *chosen, np.uint32(0))[:3]
 
 
-def changed(reward: Any, factor: float, shift: float) -> Any:
+@functools.cache
+def program(reward: Reward) -> Any:
+    """One program for all changes of a reward: to compile it is what takes time."""
+
+    def update(factor: jax.Array, shift: jax.Array, *arguments: Any) -> Any:
+        return _update(changed(reward, factor, shift), SMALL, 1, *arguments)
+
+    return jax.jit(update)
+
+
+def changed(reward: Any, factor: jax.Array, shift: jax.Array) -> Any:
     """The same reward, times a factor, plus a shift."""
     kind = type(reward)
 
@@ -94,8 +101,8 @@ def assert_same(mine: Any, theirs: Any, tolerance: float) -> None:
 
 
 def test_target_changes_by_the_change_of_the_reward_and_nothing_else_does(learner: Learner) -> None:
-    _, rewards, before = updated(learner, learner.reward)
-    _, rewards_shifted, after = updated(learner, changed(learner.reward, 1.0, 0.75))
+    _, rewards, before = updated(learner)
+    _, rewards_shifted, after = updated(learner, shift=0.75)
     assert np.asarray(after["target_mean"]) == pytest.approx(np.asarray(before["target_mean"]) + 0.75, abs=1e-5)
     follows = {"target_mean", "critic_loss", "actor_loss"}  # from the target, and from the critics it moved
     for metric in before.keys() - follows:
@@ -105,11 +112,11 @@ def test_target_changes_by_the_change_of_the_reward_and_nothing_else_does(learne
 
 
 def test_reward_that_is_off_leaves_plain_sac(learner: Learner, plain_agents: Any) -> None:
-    agents, *_ = updated(learner, changed(learner.reward, 0.0, 0.0))
+    agents, *_ = updated(learner, factor=0.0)
     assert_same(agents, plain_agents, 1e-5)
 
 
 def test_agent_of_a_population_equals_the_agent_alone(learner: Learner) -> None:
-    agents, rewards, metrics = updated(learner, learner.reward)
-    one = updated(learner, learner.reward, agents=slice(1, 2))
+    agents, rewards, metrics = updated(learner)
+    one = updated(learner, agents=slice(1, 2))
     assert_same(jax.tree.map(lambda leaf: leaf[1:], (agents, rewards, metrics)), one, 1e-3)
