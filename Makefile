@@ -1,34 +1,39 @@
-# `make explore` and `make test` set everything up first. `.venv` is made once, and again only
-# when pyproject.toml or constraints.txt changed. `make test` also installs Super Mario Bros, where that is possible.
+# `make explore` and `make test` set everything up first. `.venv` is made once, and again only when pyproject.toml or
+# constraints.txt changed. Exploring needs the library alone; tests and checks take the extra `dev`, and Super Mario Bros too,
+# where it can be had.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRAS := dev
 FIRST_LOOK := runs/first-look-$(shell date +%Y%m%d-%H%M%S)
 STAMP := $(VENV)/.installed
+DEV := $(VENV)/.dev
 MARIO := $(VENV)/.mario
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: setup explore test check format bench clean
+.PHONY: setup explore test check format docs bench clean
 
-setup: $(STAMP)
+setup: $(DEV)
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("element-rl needs Python 3.11 or newer; $(PYTHON) is %d.%d. Try: make PYTHON=python3.12" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) -e '.[$(EXTRAS)]'
+	$(PIP) -e .
+	@touch $@
+
+$(DEV): $(STAMP)
+	$(PIP) -e '.[dev]'
 	@touch $@
 
 # The whole extra needs a C++ compiler, for a package we do not use; without one, what we use comes alone (docs/mario.md).
 # Where neither can be had this says so and goes on; the next `make test` tries again.
-$(MARIO): $(STAMP)
-	@if { $(PIP) --only-binary stable-retro -e '.[$(EXTRAS),mario]' \
+$(MARIO): $(DEV)
+	@if { $(PIP) --only-binary stable-retro -e '.[dev,mario]' \
 	    || { $(PIP) --only-binary :all: stable-retro && $(PIP) --no-deps gym-super-mario-bros; }; } >$@.log 2>&1 \
 	  && $(BIN)/python -c 'import stable_retro' >>$@.log 2>&1; \
 	then touch $@; \
 	else echo '*** Super Mario Bros could not be installed, its tests are SKIPPED; $@.log says why ***'; fi
 
-explore: setup
+explore: $(STAMP)
 	$(BIN)/element explore Ant-v5 --steps 12000 --out $(FIRST_LOOK)
 
 test: setup $(MARIO)
@@ -38,17 +43,22 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mkdocs build --strict --quiet
 
 format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+docs: setup
+	$(BIN)/mkdocs build --strict
+	@echo 'Open site/index.html'
+
 bench: setup
-	$(PIP) -e '.[$(EXTRAS),bench]'
+	$(PIP) -e '.[dev,bench]'
 	$(BIN)/python -m benchmarks.bench_entropy
 	$(BIN)/python -m benchmarks.bench_memory --keep
 	$(BIN)/python -m benchmarks.bench_memory_growth
 	$(BIN)/python -m benchmarks.bench_rewards
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache .hypothesis
