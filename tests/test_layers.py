@@ -22,6 +22,8 @@ ALLOWED = {
     "agents": {"mlp"},
     "replay": {"memory", "encoders"},
     "rewards": {"distances", "entropy", "memory", "encoders", "mlp", "replay"},
+    "intrinsic": {"memory", "encoders", "envs", "replay", "rewards", "on_policy", "files", "trees"},
+    "integrations": {"intrinsic", "entropy", "memory", "envs", "rewards", "files"},
     "metrics": {"entropy", "envs", "replay"},
     "trees": set(),
     "settings": set(),
