@@ -6,6 +6,7 @@ Hopper, a dataset of it, an encoder. What is displayed is of a useful size; befo
 """
 
 import ast
+import importlib
 import importlib.util
 import shutil
 from pathlib import Path
@@ -66,6 +67,8 @@ class Smaller(ast.NodeTransformer):
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what the commands on the pages would have made before."""
     folder = tmp_path_factory.mktemp("made")
+    if importlib.util.find_spec("torch"):
+        importlib.import_module("torch").set_num_threads(1)  # its threads wait for each other by spinning
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         assert cli.main(HOPPER.split()) == 0
