@@ -110,6 +110,12 @@ def test_rewards_of_nan_and_constant_rewards_fail(capsys: pytest.CaptureFixture[
     assert "the same, 3" in failed["varied"]
 
 
+def test_a_reward_that_raises_fails(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    failed = failures(capsys, "PointMaze", "--reward", own_reward(tmp_path, "batch.no_such_thing"))
+    assert failed.keys() == {"trial"}
+    assert "AttributeError" in failed["trial"]
+
+
 def test_mistakes_are_answered_by_exit_code_2(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for arguments, sentence in (
         (["Antt-v5"], "did you mean Ant-v5"),
@@ -236,13 +242,13 @@ def test_a_reward_for_what_was_seen_often(trial: Trial) -> None:
 
 
 def test_a_memory_that_does_not_find_neighbours(trial: Trial) -> None:
-    """The paper's graph with one restart and one step hardly searches."""
+    """The paper's graph finds few of the neighbours of trajectory data (docs/benchmarks.md)."""
     assert check_recall(trial).status == "ok"
     trial.settings, before = dataclasses.replace(trial.settings, reward_options={"memory": "graph"}), trial.settings
     finding = check_recall(trial)
     trial.settings = before
-    assert finding.values["kind"] == "graph"
-    assert finding.status == ("ok" if finding.values["recall"] >= 0.9 else "warn")
+    assert finding.status == "warn"
+    assert finding.values["recall"] < 0.5
 
 
 def test_a_reward_that_does_not_reach_the_learner(trial: Trial, tmp_path: Path) -> None:

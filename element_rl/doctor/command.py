@@ -83,13 +83,18 @@ def _check_bonus(trial: "Trial", with_sb3: bool) -> Iterator[Finding]:
 
     try:
         trial.collect()
+        judgement = judge(trial)
     except ValueError as error:
         advice = "Mend the environment: no learner can use what is not finite." if "finite" in str(error) else ""
         yield Finding("observations", "fail", str(error), advice)
         return
+    except Exception as error:  # whatever an environment or a reward of the user's may raise
+        said = f"The trial ended with {type(error).__name__}: {' '.join(str(error).split())}"
+        yield Finding("trial", "fail", said, "Mend the environment or the reward; a run would end so too.")
+        return
     finally:
         trial.close()
-    judgement, failed = judge(trial), False
+    failed = False
     for finding in check_terms(trial, judgement):
         failed |= finding.status == "fail"
         yield finding

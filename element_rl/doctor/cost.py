@@ -72,7 +72,8 @@ def check_recall(trial: Trial) -> Finding | None:
     remembered, asked = states[: len(states) // 2], states[len(states) // 2 :]
     found = []
     for one in (kind, "exact"):
-        memory = make_memory(one, states.shape[1])
+        options: dict[str, Any] = {"config": rewarder.config.graph} if one == "graph" else {}
+        memory = make_memory(one, states.shape[1], **options)
         memory.insert(remembered)
         found.append(memory.query(asked, k)[0])
     # By distance, not by number: where states are equal, either is right.

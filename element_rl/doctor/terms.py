@@ -85,7 +85,10 @@ def check_balance(judgement: Judgement) -> Finding:
         return Finding("balanced", "warn", said, advice, values)
     weak = [n for n, s, w in zip(names, shares, weights, strict=True) if s < SMALLEST_SHARE and abs(w) > 1e-3]
     if weak:
-        advice = f"Give {' and '.join(weak)} more weight (--beta, --episodic-weight), or scale terms by --normalisation standard."
+        advice = (
+            f"Give {' and '.join(weak)} more weight (--beta, --episodic-weight; lifelong_weight and episodic_weight among a "
+            "bonus's options), or scale terms by --normalisation standard."
+        )
         return Finding("balanced", "warn", f"Shares of the reward's variance: {said}.", advice, values)
     return Finding("balanced", "ok", f"Shares of the reward's variance: {said}.", values=values)
 

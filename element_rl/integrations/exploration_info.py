@@ -20,7 +20,7 @@ Several environments of a `VectorExplorationInfo` share one memory and one map; 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium
 import jax
@@ -35,7 +35,7 @@ from element_rl.intrinsic.observations import Encoding, Infos, StateFunction, St
 from element_rl.memory import Memory, make_memory
 from element_rl.rewards.element_on_policy import padded_length
 
-Bounds = Sequence[tuple[float, float]]  # lowest and highest, for each coordinate of the position
+Bounds = Sequence[Sequence[int | float]]  # lowest and highest, for each coordinate of the position
 
 
 class ExplorationInfo(gymnasium.Wrapper, RecordConstructorArgs):
@@ -49,9 +49,9 @@ class ExplorationInfo(gymnasium.Wrapper, RecordConstructorArgs):
         bounds: Bounds | None = None,
         cells: int = 100,
         num_neighbours: int = 3,
-        memory: Literal["auto", "exact", "graph", "hnsw"] = "auto",
-        entropy_order: float = 1.001,
-        bandwidth: float = 1.0,
+        memory: str = "auto",
+        entropy_order: int | float = 1.001,
+        bandwidth: int | float = 1.0,
         seed: int = 0,
         max_episode_steps: int = 1000,
     ) -> None:
@@ -59,7 +59,7 @@ class ExplorationInfo(gymnasium.Wrapper, RecordConstructorArgs):
         position: entries of `info`, or columns of the observation, that say where the agent is.
         states: a function of observations [B, ...] and infos that returns states [B, D]; position is then for coverage alone.
         bounds, cells: of the map on which coverage is counted; see above for what stands in for bounds.
-        num_neighbours, memory: k of Eq. 16, and the kind of memory (`element_rl.memory`).
+        num_neighbours, memory: k of Eq. 16, and the kind of memory: auto, exact, graph or hnsw (`element_rl.memory`).
         entropy_order, bandwidth: of the episode's entropy; an integer order is far cheaper than the paper's 1.001.
         seed: of the random embedding.
         max_episode_steps: a longer episode is taken for several; each has an entropy, reported where it ends.
@@ -162,8 +162,8 @@ class ExplorationRecord:
         cells: int = 100,
         num_neighbours: int = 3,
         memory: str = "auto",
-        entropy_order: float = 1.001,
-        bandwidth: float = 1.0,
+        entropy_order: int | float = 1.001,
+        bandwidth: int | float = 1.0,
         seed: int = 0,
         max_episode_steps: int = 1000,
     ) -> None:

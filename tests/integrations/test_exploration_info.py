@@ -172,6 +172,27 @@ def test_cells_of_side_one_without_bounds() -> None:
     assert walk(bounded, -1, -1, 1, 1)[-1]["coverage"] == 2  # at −1, −2 (the border's cell), −1, 0
 
 
+class WalkOfParts(Walk):
+    """The same, observed as a dictionary."""
+
+    observation_space = gymnasium.spaces.Dict({"x": Walk.observation_space})
+
+    def _observed(self) -> Any:
+        observation, info = super()._observed()
+        return {"x": observation}, info
+
+
+def test_dictionaries_are_the_same_states() -> None:
+    def vector(kind: type[gymnasium.Env]) -> list[list[float]]:
+        envs = VectorExplorationInfo(SyncVectorEnv([kind] * 3, autoreset_mode=AutoresetMode.SAME_STEP), entropy_order=2)
+        envs.reset(seed=0)
+        return [envs.step(moves)[4]["novelty"].tolist() for moves in MOVES[:12]]
+
+    assert vector(WalkOfParts) == vector(Walk)
+    plain, parts = (walk(ExplorationInfo(kind(), entropy_order=2), 1, 1, -1, -1)[-1] for kind in (Walk, WalkOfParts))
+    assert plain["episode_entropy"] == parts["episode_entropy"] > 0
+
+
 class Screen(gymnasium.Env):
     """Images with a white column that moves."""
 
