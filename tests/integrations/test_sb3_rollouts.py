@@ -109,13 +109,17 @@ def test_a_bonus_of_weight_zero_leaves_training_bit_for_bit_as_it_was(name: str)
     """And one of another weight does not."""
     learn = {"use_masking": False} if name == "MaskablePPO" else {}
     options = {"discrete": True} if name == "MaskablePPO" else {}
-    plain, unweighted, weighted = (make_model(name, walks(2, **options)) for _ in range(3))
+
+    def trained(callback: IntrinsicCallback | None = None) -> np.ndarray:
+        return parameters_of(make_model(name, walks(2, **options)).learn(2 * STEPS, callback, **learn))
+
     with foreign_code():
-        plain.learn(2 * STEPS, **learn)
-        for model, weight in ((unweighted, 0.0), (weighted, 0.5)):
-            model.learn(2 * STEPS, IntrinsicCallback(**RND, weight=weight, intrinsic_only=False), **learn)
-    assert np.array_equal(parameters_of(plain), parameters_of(unweighted))
-    assert not np.array_equal(parameters_of(plain), parameters_of(weighted))
+        plain = trained()
+        unweighted, weighted = (
+            trained(IntrinsicCallback(**RND, weight=weight, intrinsic_only=False)) for weight in (0.0, 0.5)
+        )
+    assert np.array_equal(plain, unweighted)
+    assert not np.array_equal(plain, weighted)
 
 
 def test_the_reward_of_the_environment_does_not_matter_where_only_the_bonus_counts() -> None:
