@@ -14,7 +14,6 @@ and seeds rewards are those of the library's own learner.
 Several environments belong to one agent: they share the memory, and t of the update windows counts the steps of all of them.
 """
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,14 +25,14 @@ from gymnasium import spaces
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from element_rl.intrinsic.kept import Kept, programs
+from element_rl.intrinsic.making import check_sizes, made_reward
 from element_rl.intrinsic.observations import Infos, StateFunction, StateSource, flat_width, flattened
 from element_rl.intrinsic.running import Running, RunningEpisodes
 from element_rl.intrinsic.storage import pickled, read_bonus, under, write_bonus
 from element_rl.memory.hnsw import HnswMemory
 from element_rl.memory.in_place import grown
-from element_rl.rewards import Reward, RewardSpec, make_reward
-from element_rl.rewards.element import ElementReward, in_update_window, resolved_memory, update_window
-from element_rl.rewards.recent_scale import RecentlyScaled
+from element_rl.rewards import RewardSpec
+from element_rl.rewards.element import ElementReward, in_update_window
 from element_rl.trees import arrays_to_tree, tree_to_arrays
 
 EPISODE_BUCKETS = (128, 256, 512, 1024, 2048, 4096)  # padded lengths, so that few programs are compiled
@@ -73,11 +72,11 @@ class IntrinsicReward:
         options: of the reward's configuration, such as {"lifelong_weight": 1.0}.
         """
         self.settings = {name: value for name, value in locals().items() if name not in ("self", "states")}
-        _check_sizes(num_envs, capacity, max_episode_steps, total_steps)
+        check_sizes(num_envs, capacity, max_episode_steps, total_steps)
         self.num_envs, self.capacity, self.total_steps = num_envs, capacity, total_steps
         self.source = StateSource(observation_space, env_id=env_id, position=position, states=states, seed=seed)
         self.action_space = action_space
-        self.rewarder = _made(reward, env_id, total_steps, recent_scale, dict(options or {}))
+        self.rewarder = made_reward(reward, env_id, total_steps, recent_scale, dict(options or {}))
         self.observed = 0  # transitions so far: the number of the next one
         self.updates = 0
         self.running = RunningEpisodes(num_envs, max_episode_steps)
@@ -106,8 +105,8 @@ class IntrinsicReward:
 
         `next_observations` and `infos` are those the actions led to, also where an episode ended, before any reset.
         """
-        before, after = self.source.raw(observations), self.source.raw(next_observations)
-        beside = self.source.read(next_observations, infos)[1]
+        before = self.source.raw(observations)
+        after, beside = self.source.read(next_observations, infos)
         if self.state is None:
             self._start(beside.shape[1])
         chosen = flattened(self.action_space, actions)
@@ -340,34 +339,6 @@ class IntrinsicReward:
                 raise ValueError(f"{len(ids)} transitions were named, got {len(array)} {name}.")
         places = (ids % self.capacity).astype(np.int32)
         return places, before, chosen, after, extrinsic.astype(np.float32), died
-
-
-def _made(name: str, env_id: str | None, total_steps: int, recent_scale: bool, options: dict[str, Any]) -> Reward:
-    if name in ("extrinsic", "random"):
-        raise ValueError(f"{name} is no intrinsic reward; leave this out instead.")
-    if name != "element":
-        made = make_reward(name, **options)
-        return RecentlyScaled(made) if recent_scale else made
-    if recent_scale:
-        raise ValueError("recent_scale is for other rewards than element: its terms are within [0, 1].")
-    window = update_window(total_steps, options.get("update_interval"), options.get("update_steps"))
-    reward = make_reward("element", env=env_id, **{**options, **window})
-    assert isinstance(reward, ElementReward)
-    memory = resolved_memory(reward.config, total_steps, jax.default_backend() == "cpu")
-    return ElementReward(dataclasses.replace(reward.config, memory=memory))
-
-
-def _check_sizes(num_envs: int, capacity: int, max_episode_steps: int, total_steps: int) -> None:
-    sizes = {"num_envs": num_envs, "max_episode_steps": max_episode_steps, "total_steps": total_steps}
-    for name, value in sizes.items():
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}.")
-    if capacity < num_envs * (max_episode_steps + 1) or capacity % num_envs:
-        raise ValueError(
-            f"A capacity of {capacity} does not do for {num_envs} environments with episodes of up to {max_episode_steps} "
-            f"steps: it must be a multiple of {num_envs} and at least {num_envs * (max_episode_steps + 1)}; or lower "
-            "max_episode_steps, which takes longer episodes for several."
-        )
 
 
 def _padded(rows: np.ndarray, number: int, fill: int = 0) -> np.ndarray:
