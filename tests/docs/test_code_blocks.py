@@ -21,8 +21,9 @@ from element_rl import cli
 from element_rl.encoders.frozen import random_encoder, save_encoder
 from element_rl.envs.mario_emulator import ROM_PACKAGE
 
-BUDGETS = {"steps", "num_steps", "total_steps", "total_timesteps", "timesteps", "updates", "samples", "iterations"}
+BUDGETS = {"steps", "num_steps", "total_timesteps", "timesteps", "updates", "samples", "iterations"}
 LARGEST = 128  # of a budget, where the page below says nothing else
+LARGEST_RANGE = 1_000  # a loop over environment steps; shorter ones may be meant as they are
 LARGEST_OF = {"docs/offline.md": 2, "docs/on-policy.md": 32}  # what learns there is slow
 WITH_PYTHON = [document for document in DOCUMENTS if blocks(document, "python")]
 HOPPER = (
@@ -53,13 +54,16 @@ class Smaller(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        if called in ("learn", "range") and len(node.args) == 1:
-            node.args = [self._lowered(node.args[0])]
+        if called == "learn" and node.args:
+            node.args[0] = self._lowered(node.args[0])
+        if called == "range" and len(node.args) == 1:
+            node.args = [self._lowered(node.args[0], LARGEST_RANGE)]
         return node
 
-    def _lowered(self, value: ast.expr) -> ast.expr:
-        if isinstance(value, ast.Constant) and isinstance(value.value, int) and value.value > self.largest:
-            return ast.copy_location(ast.Constant(self.largest), value)
+    def _lowered(self, value: ast.expr, largest: int | None = None) -> ast.expr:
+        largest = largest or self.largest
+        if isinstance(value, ast.Constant) and isinstance(value.value, int) and value.value > largest:
+            return ast.copy_location(ast.Constant(largest), value)
         return value
 
 
@@ -98,14 +102,15 @@ def test_code_of_the_page_runs(
 
 
 def test_budgets_and_nothing_else_are_lowered() -> None:
-    code = "steps = 5000\nmodel.learn(9000)\nmodel.learn(total_timesteps=9000)\nf(steps=10, size=9000)\nrange(2, 9000)"
+    code = "steps = 5000\nmodel.learn(9000)\nmodel.learn(total_timesteps=9000)\nf(steps=10, size=9000)\nrange(300)\nrange(9000)"
     lowered = ast.unparse(Smaller(300).visit(ast.parse(code)))
     assert lowered.splitlines() == [
         "steps = 300",
         "model.learn(300)",
         "model.learn(total_timesteps=300)",
         "f(steps=10, size=9000)",
-        "range(2, 9000)",
+        "range(300)",
+        "range(1000)",
     ]
 
 
