@@ -1,12 +1,14 @@
-"""Fields that the code explains by a comment are explained in the API reference too.
+"""What the code says of fields and parameters in its own way is shown as tables and lists in the API reference.
 
-    steps: int = 1_000_000  # environment steps per seed
+    steps: int = 1_000_000  # environment steps per seed          a field of a dataclass or a named tuple
 
-Settings, states and records here are dataclasses and named tuples whose fields have such comments. This extension of Griffe,
-which reads the code for the site, makes a table of them below the docstring of their class.
+    capacity: transitions kept; the buffer's size.                a line of a docstring that begins with a parameter's name
+
+This is an extension of Griffe, which reads the code for the site.
 """
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import griffe
@@ -14,29 +16,33 @@ import griffe
 RECORDS = {"NamedTuple", "eqx.Module"}
 
 
-class CommentedFields(griffe.Extension):
-    """Adds the table of fields to every class that has any."""
+class FieldsAndParameters(griffe.Extension):
+    """Goes through everything when the whole package has been read."""
 
     def on_package(self, *, pkg: griffe.Module, **rest: Any) -> None:
-        """Called by Griffe when the whole package has been read."""
-        for module in _modules(pkg):
-            for found in module.classes.values():
-                if not found.is_alias:
-                    _add_fields(found)
+        """Called by Griffe."""
+        for found in _parts(pkg):
+            if isinstance(found, griffe.Class):
+                _add_fields(found)
+            elif isinstance(found, griffe.Function):
+                _list_parameters(found)
 
 
-def _modules(module: griffe.Module) -> list[griffe.Module]:
-    inner = [part for part in module.modules.values() if not part.is_alias]
-    return [module, *(found for part in inner for found in _modules(part))]
+def _parts(parent: Any) -> Iterator[Any]:
+    """All that is defined here, and not only imported."""
+    for found in parent.members.values():
+        if not found.is_alias:
+            yield found
+            if not found.is_attribute:
+                yield from _parts(found)
 
 
 def _add_fields(found: griffe.Class) -> None:
     if not found.has_labels("dataclass") and not RECORDS & {str(base) for base in found.bases}:
         return  # the attributes of other classes are their own business
     fields = [
-        griffe.DocstringAttribute(name, description=_comment(field), annotation=field.annotation, value=_default(field))
+        griffe.DocstringAttribute(name, description=_comment(field), annotation=field.annotation)
         for name, field in found.attributes.items()
-        if "class-attribute" in field.labels or "instance-attribute" in field.labels
         if not name.startswith("_") and "property" not in field.labels and field.annotation is not None
     ]
     if fields and found.docstring is not None:
@@ -48,15 +54,28 @@ def _comment(field: griffe.Attribute) -> str:
     """What is said behind a field, or in the lines above it."""
     lines = field.module.lines_collection[field.filepath]
     first, last = field.lineno or 1, field.endlineno or 1
-    above = []
+    above: list[str] = []
     for line in reversed(lines[: first - 1]):
         if not line.strip().startswith("#"):
             break
         above.insert(0, line.strip())
     behind = re.findall(r"\s# .*", "\n".join(lines[first - 1 : last]))
-    comments = [comment.strip().removeprefix("#").strip() for comment in [*above, *behind]]
-    return " ".join(comments)
+    return " ".join(comment.strip().removeprefix("#").strip() for comment in [*above, *behind])
 
 
-def _default(field: griffe.Attribute) -> str | None:
-    return None if field.value is None else str(field.value)
+def _list_parameters(found: griffe.Function) -> None:
+    """Lines that begin with names of parameters become a list."""
+    if found.docstring is None:
+        return
+    parameters = {parameter.name for parameter in found.parameters}
+    lines, listed = [], False
+    for line in found.docstring.value.split("\n"):
+        names = re.match(r"(\w+(?:, \w+)*): ", line)
+        if names and set(names[1].split(", ")) <= parameters:
+            shown = ", ".join(f"`{name}`" for name in names[1].split(", "))
+            lines += ["", f"- {shown}: {line[names.end() :]}"]
+            listed = True
+        else:
+            lines.append(line)
+    if listed:
+        found.docstring.value = "\n".join(lines).strip()
