@@ -13,21 +13,37 @@ from element_rl.trees import arrays_to_tree, tree_to_arrays
 
 KEY = jax.random.key(0)
 
+# Compiled once for every setting and shape: operation by operation the tests would take minutes.
+init = jax.jit(lambda reward, key, spec: reward.init(key, spec), static_argnums=(0, 2))
+observe = jax.jit(lambda reward, state, episode: reward.observe(state, episode), static_argnums=0)
+update = jax.jit(lambda reward, state, batch, key: reward.update(state, batch, key), static_argnums=0)
+reward_of = jax.jit(lambda reward, state, batch: reward.reward(state, batch), static_argnums=0)
+
+
+def transitions(size: int, notes: dict[str, Any] | None = None, **fields: Any) -> Transitions:
+    """So many transitions with 3-D observations, 2-D actions and states; what is not given is 0."""
+    zeros = {"observation": (3,), "action": (2,), "next_observation": (3,), "extrinsic_reward": (), "state": (2,)}
+    arrays = {name: np.zeros((size, *shape)) for name, shape in zeros.items()} | fields
+    terminated = jnp.asarray(np.asarray(arrays.pop("terminated", np.zeros(size)), bool))
+    return Transitions(**on_device(arrays), terminated=terminated, notes=on_device(notes or {}))
+
+
+def padded_episode(rows: int, length: int, **fields: Any) -> Episode:
+    """An episode of the given length in so many rows; fields that are not given are 0, as in `transitions`."""
+    record = transitions(rows, **fields)
+    steps = np.arange(rows, dtype=np.int32)
+    return Episode(*record[:6], mask=jnp.asarray(steps < length), step=jnp.asarray(steps))
+
+
+def on_device(arrays: dict[str, Any]) -> dict[str, jax.Array]:
+    """Numbers of NumPy as JAX's; unlike `jnp.zeros` and the like, this compiles no program for every shape."""
+    return {name: jnp.asarray(np.asarray(array, np.float32)) for name, array in arrays.items()}
+
 
 def batch_of_states(states: Any, next_observations: np.ndarray | None = None) -> Transitions:
-    """Transitions that lead to the given states [B, 2]; observations are 3-D, actions 2-D and 0."""
-    states = np.asarray(states, np.float32)
-    size = len(states)
-    next_observations = np.zeros((size, 3)) if next_observations is None else next_observations
-    return Transitions(
-        observation=jnp.zeros((size, 3)),
-        action=jnp.zeros((size, 2)),
-        next_observation=jnp.asarray(next_observations, jnp.float32),
-        extrinsic_reward=jnp.zeros(size),
-        terminated=jnp.zeros(size, bool),
-        state=jnp.asarray(states),
-        notes={},
-    )
+    """Transitions that lead to the given states [B, 2]."""
+    next_observations = np.zeros((len(states), 3)) if next_observations is None else next_observations
+    return transitions(len(states), state=states, next_observation=next_observations)
 
 
 def random_batches_of_states(number: int, size: int = 8, seed: int = 0) -> list[Transitions]:
@@ -39,19 +55,18 @@ def episode_of(observations: np.ndarray, rows: int = 40, garbage: float = 7.0) -
     """The episode that visits the given observations, [T + 1, O]; padding holds garbage."""
     length = len(observations) - 1
 
-    def padded(values: np.ndarray) -> jax.Array:
-        filling = np.full((rows - length, *values.shape[1:]), garbage)
-        return jnp.asarray(np.concatenate([values, filling]).astype(np.float32))
+    def padded(values: np.ndarray) -> np.ndarray:
+        return np.concatenate([values, np.full((rows - length, *values.shape[1:]), garbage)])
 
-    return Episode(
+    return padded_episode(
+        rows,
+        length,
         observation=padded(observations[:-1]),
         action=padded(np.zeros((length, 2))),
         next_observation=padded(observations[1:]),
         extrinsic_reward=padded(np.zeros(length)),
-        terminated=jnp.arange(rows) == length - 1,
+        terminated=np.arange(rows) == length - 1,
         state=padded(np.zeros((length, 4))),
-        mask=jnp.arange(rows) < length,
-        step=jnp.arange(rows),
     )
 
 
@@ -61,17 +76,17 @@ def assert_population_equals_agents_alone(
     """Three agents, each with its own batches: their rewards and metrics are those of each one alone."""
     keys = jax.random.split(KEY, 3)
     batches = [batches_of(agent) for agent in range(3)]
-    stacked = [jax.tree.map(lambda *leaves: jnp.stack(leaves), *turn) for turn in zip(*batches, strict=True)]
-    population = jax.vmap(lambda key: reward.init(key, spec))(keys)
-    update_all, update = jax.jit(jax.vmap(reward.update)), jax.jit(reward.update)
+    stacked = [jax.tree.map(lambda *leaves: np.stack(leaves), *turn) for turn in zip(*batches, strict=True)]
+    population = jax.jit(jax.vmap(lambda key: reward.init(key, spec)))(keys)
+    update_all = jax.jit(jax.vmap(reward.update))
     for batch in stacked:
         population, metrics = update_all(population, batch, keys)
-    together = jax.jit(jax.vmap(reward.reward))(population, stacked[-1])
+    together, metrics = jax.device_get((jax.jit(jax.vmap(reward.reward))(population, stacked[-1]), metrics))
     for agent in range(3):
-        state = reward.init(keys[agent], spec)
+        state = init(reward, keys[agent], spec)
         for batch in batches[agent]:
-            state, alone = update(state, batch, KEY)
-        mine = jax.jit(reward.reward)(state, batches[agent][-1])
+            state, alone = update(reward, state, batch, KEY)
+        mine = reward_of(reward, state, batches[agent][-1])
         np.testing.assert_allclose(together[agent], mine, rtol=tolerance, atol=tolerance)
         for name, value in alone.items():
             np.testing.assert_allclose(metrics[name][agent], value, rtol=tolerance)
@@ -79,10 +94,9 @@ def assert_population_equals_agents_alone(
 
 def assert_a_checkpoint_gives_the_same_rewards(reward: Any, spec: RewardSpec, batches: Sequence[Transitions]) -> None:
     """Written and read before the last batch, the state goes on as if nothing had happened."""
-    init, update = jax.jit(lambda key: reward.init(key, spec)), jax.jit(reward.update)
-    state = init(KEY)
+    state = init(reward, KEY, spec)
     for batch in batches[:-1]:
-        state, _ = update(state, batch, KEY)
-    restored = arrays_to_tree(init(jax.random.key(9)), tree_to_arrays(state, "reward"), "reward")
-    after = [jax.jit(reward.reward)(update(known, batches[-1], KEY)[0], batches[-1]) for known in (state, restored)]
+        state, _ = update(reward, state, batch, KEY)
+    restored = arrays_to_tree(init(reward, jax.random.key(9), spec), tree_to_arrays(state, "reward"), "reward")
+    after = [reward_of(reward, update(reward, known, batches[-1], KEY)[0], batches[-1]) for known in (state, restored)]
     np.testing.assert_array_equal(*after)

@@ -5,24 +5,29 @@ import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 import pytest
-from by_hand import KEY, assert_a_checkpoint_gives_the_same_rewards, assert_population_equals_agents_alone
+from by_hand import (
+    KEY,
+    assert_a_checkpoint_gives_the_same_rewards,
+    assert_population_equals_agents_alone,
+    init,
+    padded_episode,
+    reward_of,
+    transitions,
+    update,
+)
 
 from element_rl.mlp import MLP
-from element_rl.replay import Episode, Transitions
+from element_rl.replay import Transitions
 from element_rl.rewards.apt import AptConfig, AptReward, AptState, feature_loss, features
 from element_rl.rewards.interface import Reward, RewardSpec
 from element_rl.rewards.inverse_model import InverseModel
 
 SPEC = RewardSpec(observation_dim=3, action_dim=2, state_dim=2, max_episode_steps=8, total_steps=100)
-INIT = jax.jit(AptReward.init, static_argnums=(0, 2))  # compiled once per setting and shape, not operation by operation
-UPDATE = jax.jit(AptReward.update, static_argnums=0)
-REWARD = jax.jit(AptReward.reward, static_argnums=0)
+loss_of = jax.jit(feature_loss)
 
 
 def batch_of(observation: np.ndarray, action: np.ndarray, next_observation: np.ndarray) -> Transitions:
-    size = len(observation)
-    arrays = [jnp.asarray(array, jnp.float32) for array in (observation, action, next_observation)]
-    return Transitions(*arrays, jnp.zeros(size), jnp.zeros(size, bool), jnp.zeros((size, 2)), {})
+    return transitions(len(observation), observation=observation, action=action, next_observation=next_observation)
 
 
 def random_batches(number: int, size: int = 8, seed: int = 0) -> list[Transitions]:
@@ -69,17 +74,17 @@ def test_reward_against_a_plain_loop_over_updates() -> None:
     """Every reward is taken with the encoder as it is after the update, for the whole pool; form "paper" divides by the
     mean of all logarithms so far, each as it was when counted."""
     urlb, paper = apt(), apt(form="paper")
-    state, paper_state = INIT(urlb, KEY, SPEC), INIT(paper, KEY, SPEC)
+    state, paper_state = init(urlb, KEY, SPEC), init(paper, KEY, SPEC)
     drawn: list[np.ndarray] = []
     novelties: list[float] = []
     for batch in random_batches(5):
         drawn = [*drawn, *np.asarray(batch.next_observation)][-20:]
-        state, _ = UPDATE(urlb, state, batch, KEY)
-        paper_state, _ = UPDATE(paper, paper_state, batch, KEY)
+        state, _ = update(urlb, state, batch, KEY)
+        paper_state, _ = update(paper, paper_state, batch, KEY)
         expected = numpy_novelty(state, np.asarray(batch.next_observation), drawn, 4)
         novelties += expected.tolist()
-        np.testing.assert_allclose(REWARD(urlb, state, batch), expected, rtol=1e-4)
-        np.testing.assert_allclose(REWARD(paper, paper_state, batch), expected / np.mean(novelties), rtol=1e-4)
+        np.testing.assert_allclose(reward_of(urlb, state, batch), expected, rtol=1e-4)
+        np.testing.assert_allclose(reward_of(paper, paper_state, batch), expected / np.mean(novelties), rtol=1e-4)
     terms = jax.jit(urlb.reward_terms)(state, batch)
     assert list(terms) == ["reward_lifelong"]
     np.testing.assert_allclose(terms["reward_lifelong"], expected, rtol=1e-4)
@@ -89,33 +94,33 @@ def test_a_hand_made_encoder() -> None:
     """Weights that put ±x on two features: standardised to ±1 whatever x > 0, so that all states look alike but for
     the sign. Two of five states are on the other side, at distance √8 · tanh 1."""
     reward = apt(feature_dim=2, num_neighbours=4)
-    state = INIT(reward, KEY, SPEC)
+    state = init(reward, KEY, SPEC)
     encoder = MLP((jnp.array([[100.0, -100.0], [0.0, 0.0], [0.0, 0.0]]),), (jnp.zeros(2),))
     inverse = InverseModel(encoder, state.model.inverse.head)
     x = np.array([[1.0, 0, 0], [2, 1, 0], [3, 0, 1], [-1, 0, 0], [-2, 0, 0]])
     batch = batch_of(np.zeros((5, 3)), np.zeros((5, 2)), x)
     state = state._replace(model=state.model._replace(inverse=inverse))
-    state = state._replace(pool=UPDATE(reward, state, batch, KEY)[0].pool)
+    state = state._replace(pool=update(reward, state, batch, KEY)[0].pool)
     across = np.sqrt(8) * np.tanh(1)
     np.testing.assert_allclose(features(inverse, batch.next_observation)[:, 0], np.tanh([1, 1, 1, -1, -1]), rtol=1e-5)
     expected = np.log1p([2 / 4 * across] * 3 + [3 / 4 * across] * 2)
-    np.testing.assert_allclose(REWARD(reward, state, batch), expected, rtol=1e-5)
+    np.testing.assert_allclose(reward_of(reward, state, batch), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("forward_model", [True, False])
 def test_losses_against_numpy(forward_model: bool) -> None:
     reward = apt(forward_model=forward_model)
-    state = INIT(reward, KEY, SPEC)
+    state = init(reward, KEY, SPEC)
     (batch,) = random_batches(1)
     now = numpy_features(state, np.asarray(batch.observation))
     after = numpy_features(state, np.asarray(batch.next_observation))
     action = np.asarray(batch.action, float)
     told = np.tanh(numpy_mlp(state.model.inverse.head, np.concatenate([now, after], axis=1)))
     inverse_loss = np.mean([np.linalg.norm(a - t) for a, t in zip(action, told, strict=True)])
-    new_state, metrics = UPDATE(reward, state, batch, KEY)
+    new_state, metrics = update(reward, state, batch, KEY)
     assert tuple(metrics) == reward.metric_names
     np.testing.assert_allclose(metrics["apt_inverse_loss"], inverse_loss, rtol=1e-5)
-    loss, _ = feature_loss(state.model, batch)
+    loss, _ = loss_of(state.model, batch)
     if not forward_model:
         np.testing.assert_allclose(loss, inverse_loss, rtol=1e-5)
         return
@@ -124,7 +129,7 @@ def test_losses_against_numpy(forward_model: bool) -> None:
     np.testing.assert_allclose(metrics["apt_forward_loss"], forward_loss, rtol=1e-5)
     np.testing.assert_allclose(loss, inverse_loss + forward_loss, rtol=1e-5)
     # Adam's first step is the learning rate, against the sign of the gradient
-    gradient = jax.grad(lambda model: feature_loss(model, batch)[0])(state.model)
+    gradient = jax.jit(jax.grad(lambda model: feature_loss(model, batch)[0]))(state.model)
     step = new_state.model.inverse.encoder.biases[0] - state.model.inverse.encoder.biases[0]
     slope = np.asarray(gradient.inverse.encoder.biases[0])
     clear = np.abs(slope) > 1e-4
@@ -139,11 +144,11 @@ def test_the_model_learns() -> None:
     def learn(state: AptState, batch: Transitions) -> tuple[AptState, dict]:
         return reward.update(state, batch, KEY)
 
-    state = INIT(reward, KEY, SPEC)
-    before = feature_loss(state.model, fixed)[1]
-    batches = jax.tree.map(lambda *leaves: jnp.stack(leaves), *random_batches(300, size=64))
+    state = init(reward, KEY, SPEC)
+    before = loss_of(state.model, fixed)[1]
+    batches = jax.tree.map(lambda *leaves: np.stack(leaves), *random_batches(300, size=64))
     state, metrics = jax.jit(lambda state: jax.lax.scan(learn, state, batches))(state)
-    after = feature_loss(state.model, fixed)[1]
+    after = loss_of(state.model, fixed)[1]
     assert float(after["apt_inverse_loss"]) < 0.6 * float(before["apt_inverse_loss"])
     assert float(after["apt_forward_loss"]) < float(before["apt_forward_loss"])
     assert float(metrics["apt_inverse_loss"][-1]) < float(metrics["apt_inverse_loss"][0])
@@ -152,30 +157,27 @@ def test_the_model_learns() -> None:
 def test_only_the_next_observation_is_judged() -> None:
     reward = apt()
     (batch,) = random_batches(1)
-    state, _ = UPDATE(reward, INIT(reward, KEY, SPEC), batch, KEY)
+    state, _ = update(reward, init(reward, KEY, SPEC), batch, KEY)
     moved = batch._replace(observation=batch.observation + 5, terminated=~batch.terminated)
-    moved_pool = UPDATE(reward, INIT(reward, KEY, SPEC), moved, KEY)[0].pool
+    moved_pool = update(reward, init(reward, KEY, SPEC), moved, KEY)[0].pool
     moved_state = state._replace(pool=moved_pool)
-    np.testing.assert_allclose(REWARD(reward, moved_state, moved), REWARD(reward, state, batch), rtol=1e-6)
+    np.testing.assert_allclose(reward_of(reward, moved_state, moved), reward_of(reward, state, batch), rtol=1e-6)
     elsewhere = batch._replace(next_observation=-2 * batch.next_observation)
-    assert not np.allclose(REWARD(reward, state, elsewhere), REWARD(reward, state, batch), rtol=1e-2)
+    assert not np.allclose(reward_of(reward, state, elsewhere), reward_of(reward, state, batch), rtol=1e-2)
 
 
 def test_a_second_draw_is_no_neighbour() -> None:
     reward = apt()
     (batch,) = random_batches(1)
-    state, _ = UPDATE(reward, INIT(reward, KEY, SPEC), batch, KEY)
-    again = state._replace(pool=UPDATE(reward, state, batch, KEY)[0].pool)
-    np.testing.assert_allclose(REWARD(reward, again, batch), REWARD(reward, state, batch), rtol=1e-5)
+    state, _ = update(reward, init(reward, KEY, SPEC), batch, KEY)
+    again = state._replace(pool=update(reward, state, batch, KEY)[0].pool)
+    np.testing.assert_allclose(reward_of(reward, again, batch), reward_of(reward, state, batch), rtol=1e-5)
 
 
 def test_observe_changes_nothing() -> None:
     reward = apt()
-    rows = jnp.ones(8)
-    episode = Episode(
-        jnp.ones((8, 3)), jnp.ones((8, 2)), jnp.ones((8, 3)), rows, rows > 0, jnp.ones((8, 2)), rows > 0, jnp.arange(8)
-    )
-    state = INIT(reward, KEY, SPEC)
+    episode = padded_episode(8, 8, observation=np.ones((8, 3)), next_observation=np.ones((8, 3)))
+    state = init(reward, KEY, SPEC)
     after, notes = reward.observe(state, episode)
     assert after is state
     assert notes == {}
@@ -186,16 +188,16 @@ def test_observe_changes_nothing() -> None:
 @pytest.mark.parametrize("form", ["urlb", "paper"])
 def test_empty_single_and_constant_inputs_are_finite(form: str) -> None:
     reward = apt(form=form)
-    state = INIT(reward, KEY, SPEC)
+    state = init(reward, KEY, SPEC)
     constant = batch_of(np.ones((4, 3)), np.zeros((4, 2)), np.ones((4, 3)))
-    assert REWARD(reward, state, constant).tolist() == [0, 0, 0, 0], "the pool is empty"
+    assert reward_of(reward, state, constant).tolist() == [0, 0, 0, 0], "the pool is empty"
     for _ in range(3):
-        state, metrics = UPDATE(reward, state, constant, KEY)
+        state, metrics = update(reward, state, constant, KEY)
         assert all(np.isfinite(value) for value in metrics.values())
-    assert REWARD(reward, state, constant).tolist() == [0, 0, 0, 0], "one state, drawn many times"
+    assert reward_of(reward, state, constant).tolist() == [0, 0, 0, 0], "one state, drawn many times"
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state))
     other = batch_of(np.ones((1, 3)), np.zeros((1, 2)), np.zeros((1, 3)))
-    assert float(REWARD(reward, state, other)[0]) > 0
+    assert float(reward_of(reward, state, other)[0]) > 0
 
 
 def test_population_equals_agents_alone() -> None:

@@ -3,18 +3,20 @@
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from by_hand import init, observe, padded_episode, reward_of, transitions, update
 
 from element_rl.cli import main
-from element_rl.replay import Episode, Transitions
+from element_rl.replay import Transitions
 from element_rl.rewards import NAMES, Reward, RewardSpec, make_reward
 
 OWN = Path(__file__).parents[2] / "examples" / "own_reward.py"
 SMALL: dict[str, dict] = {  # networks small enough for a test
     "element": {"memory": "exact"},
-    "e3b": {"feature_dim": 16},
+    "e3b": {"feature_dim": 16, "encoder_sizes": (16,), "head_sizes": (16,)},
+    "icm": {"feature_dim": 16, "encoder_sizes": (16,), "inverse_sizes": (16,), "forward_sizes": (16,)},
+    "ngu": {"embedding_dim": 8, "encoder_sizes": (16,), "head_sizes": (16,), "rnd_sizes": (16,), "rnd_output_dim": 8},
     "rnd": {"feature_dim": 16, "target_sizes": (16,), "predictor_sizes": (16,)},
     "apt": {"pool_size": 64, "feature_dim": 16, "hidden_sizes": (16,)},
 }
@@ -26,30 +28,29 @@ def test_every_name_makes_a_reward_that_keeps_the_interface(name: str) -> None:
     reward = make_reward(name, **SMALL.get(name, {}))
     assert isinstance(reward, Reward)
     assert reward.name == name
-    state = reward.init(jax.random.key(0), SPEC)
+    state = init(reward, jax.random.key(0), SPEC)
     assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(state))
-    numbers = jnp.asarray(np.random.default_rng(0).normal(size=(6, 12)), jnp.float32)
-    episode = Episode(
+    numbers = np.random.default_rng(0).normal(size=(6, 12))
+    episode = padded_episode(
+        6,
+        4,
         observation=numbers[:, :3],
-        action=jnp.tanh(numbers[:, 3:5]),
+        action=np.tanh(numbers[:, 3:5]),
         next_observation=numbers[:, 5:8],
         extrinsic_reward=numbers[:, 8],
-        terminated=jnp.zeros(6, bool),
-        state=jnp.concatenate([numbers[:, 5:], numbers[:, :0]], axis=1),
-        mask=jnp.arange(6) < 4,
-        step=jnp.arange(6),
+        state=numbers[:, 5:],
     )
-    state, notes = jax.jit(reward.observe)(state, episode)
+    state, notes = observe(reward, state, episode)
     assert {key: value.shape for key, value in notes.items()} == {
         key: (6, *shape) for key, shape in reward.note_shapes().items()
     }
     batch = Transitions(*episode[:6], notes)
-    state, metrics = jax.jit(reward.update)(state, batch, jax.random.key(1))
+    state, metrics = update(reward, state, batch, jax.random.key(1))
     assert set(metrics) == set(reward.metric_names)
-    given = reward.reward(state, batch)
+    given = reward_of(reward, state, batch)
     assert given.shape == (6,)
     assert np.isfinite(np.asarray(given)).all()
-    assert set(reward.reward_terms(state, batch)) <= {"reward_episodic", "reward_lifelong"}
+    assert set(jax.eval_shape(reward.reward_terms, state, batch)) <= {"reward_episodic", "reward_lifelong"}
 
 
 def test_own_reward_by_hand() -> None:
@@ -57,14 +58,10 @@ def test_own_reward_by_hand() -> None:
     state = reward.init(jax.random.key(0), SPEC)
     places = np.zeros((6, 7), np.float32)
     places[:, 5:7] = [(1, 1), (2, 2), (1, 9), (4, 4), (9, 9), (9, 9)]  # the last two are padding
-    rows = jnp.zeros((6, 1))
-    episode = Episode(
-        rows, rows, rows, rows[:, 0], rows[:, 0] > 0, jnp.asarray(places), jnp.arange(6) < 4, jnp.arange(6)
-    )
-    state, _ = reward.observe(state, episode)
-    batch = Transitions(rows, rows, rows, rows[:, 0], rows[:, 0] > 0, jnp.asarray(places), {})
+    state, _ = observe(reward, state, padded_episode(6, 4, state=places))
+    batch = transitions(6, state=places)
     expected = [3**-0.5, 3**-0.5, 1, 3**-0.5, 1, 1]
-    assert np.asarray(reward.reward(state, batch)) == pytest.approx(expected)
+    assert np.asarray(reward_of(reward, state, batch)) == pytest.approx(expected)
 
 
 def test_training_with_an_own_reward(tmp_path: Path) -> None:
