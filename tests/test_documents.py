@@ -6,13 +6,23 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 from documents import DOCUMENTS, ROOT, name_of, without_fences
 
+TINY = 150  # steps of an example
 
+
+@pytest.mark.filterwarnings("ignore:jax.core.:DeprecationWarning")  # what SBX imports
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
-def test_examples_run(example: Path) -> None:
-    runpy.run_path(str(example), run_name="__main__")
+def test_examples_run(
+    example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    budget = ["--steps", str(TINY)] if "--steps" in example.read_text() else []
+    monkeypatch.setattr(sys, "argv", [str(example), *budget])
+    monkeypatch.chdir(tmp_path)
+    with jax.numpy_rank_promotion("allow"):  # SBX does it
+        runpy.run_path(str(example), run_name="__main__")
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
