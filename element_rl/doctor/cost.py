@@ -27,7 +27,8 @@ def check_cost(trial: Trial, judgement: Judgement) -> Finding:
     ratio = (observe + update) / (step + learner)
     said = (
         f"Per step {observe * 1e6:,.0f} µs (the environment: {step * 1e6:,.0f}); per update of {BATCH_SIZE} transitions "
-        f"{update * 1e6:,.0f} µs (SAC here: {learner * 1e6:,.0f}). One of each: {ratio:.0%} more time."
+        f"{update * 1e6:,.0f} µs (SAC here: {learner * 1e6:,.0f}). "
+        f"One of each takes {1 + ratio:.2f} times as long with the bonus."
     )
     if ratio > COSTLY:
         advice = "Smaller networks or pools of the reward help, or a GPU; for ELEMENT a longer --update-interval."

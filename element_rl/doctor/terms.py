@@ -81,7 +81,9 @@ def check_balance(judgement: Judgement) -> Finding:
     constant = [name for name, variance in zip(names, spread, strict=True) if variance <= 1e-12]
     if constant:
         said = f"{' and '.join(constant)} {'is' if len(constant) == 1 else 'are'} the same for all transitions."
-        advice = "Try more --steps: states enter the lifelong memory only from a tenth of them on, and in windows."
+        advice = (
+            "Try more --steps: a lifelong term needs a past (ELEMENT remembers states from a tenth of the steps on)."
+        )
         return Finding("balanced", "warn", said, advice, values)
     weak = [n for n, s, w in zip(names, shares, weights, strict=True) if s < SMALLEST_SHARE and abs(w) > 1e-3]
     if weak:

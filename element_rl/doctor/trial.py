@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
+import element_rl.envs.rooms  # noqa: F401 (registers Rooms-v0)
 from element_rl.envs.robots import HEALTH_OPTION, can_fall, make_env
 from element_rl.integrations.exploration_info import known_robot, stacked
 from element_rl.intrinsic import IntrinsicReward
