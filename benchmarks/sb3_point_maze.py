@@ -35,6 +35,7 @@ from element_rl.studies.statistics import interquartile_mean
 
 PAGE = ROOT / "docs" / "results" / "sb3.md"
 PACKAGES = ("stable-baselines3", "torch", "jax", "gymnasium", "numpy")
+CURVE_STEPS = 1_000  # between two points of the curve of coverage
 POSITION = ("x_position", "y_position")  # entries of info that enter ELEMENT's state
 
 # The same for all arms of a learner. Small networks: the maze has two dimensions, and the test is to run on a laptop.
@@ -45,8 +46,9 @@ SAC_SETTINGS: dict[str, Any] = {
     "buffer_size": 100_000,
     "target_entropy": 0.0,  # as in docs/results/point-maze.md
 }
-PPO_SETTINGS: dict[str, Any] = {"n_steps": 500, "batch_size": 125, "ent_coef": 0.01}
+PPO_SETTINGS: dict[str, Any] = {"n_steps": 250, "batch_size": 125}
 PPO_ENVS = 4
+PPO_WEIGHT = 0.01  # 1 − γ: returns are then about 1, which PPO's value function and its clipped gradients need
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ def run_arm(settings: Settings, arm: str, seed: int) -> dict[str, Any]:
     """Train one arm with one seed, and write what it visited."""
     learner, _, reward = arm.partition("+")
     began = time.perf_counter()
-    visits = np.zeros((CELLS_PER_AXIS, CELLS_PER_AXIS), np.int32)
+    visits = Visits()
     steps = _steps(settings, arm)
     if learner.startswith("random"):
         _wander(steps, seed, visits)
@@ -99,37 +101,62 @@ def run_arm(settings: Settings, arm: str, seed: int) -> dict[str, Any]:
         "arm": arm,
         "seed": seed,
         "steps": steps,
-        "cells": int(np.count_nonzero(visits)),
-        "rooms": rooms_entered(visits),
+        "cells": visits.cells,
+        "curve": visits.curve,
+        "rooms": rooms_entered(visits.map),
         "seconds": time.perf_counter() - began,
         "made_with": provenance(PACKAGES),
     }
     settings.out.mkdir(parents=True, exist_ok=True)
-    np.save(_result_path(settings, arm, seed).with_suffix(".npy"), visits)
+    np.save(_result_path(settings, arm, seed).with_suffix(".npy"), visits.map)
     write_json(_result_path(settings, arm, seed), result)
     return result
+
+
+class Visits:
+    """How often each cell was visited, by all environments of an agent; and how many had been after every 1,000 steps."""
+
+    def __init__(self) -> None:
+        self.counts = np.zeros(CELLS_PER_AXIS**2, np.int32)
+        self.steps = 0
+        self.curve: list[int] = []
+        self._map = describe("PointMaze-v0")
+
+    def see(self, info: dict[str, Any]) -> None:
+        """One step led there."""
+        self.counts[coverage_cell(self._map, np.array([info[name] for name in POSITION]))] += 1
+        self.steps += 1
+        if self.steps % CURVE_STEPS == 0:
+            self.curve.append(self.cells)
+
+    @property
+    def cells(self) -> int:
+        return int(np.count_nonzero(self.counts))
+
+    @property
+    def map(self) -> np.ndarray:
+        return self.counts.reshape(CELLS_PER_AXIS, CELLS_PER_AXIS)
 
 
 class CountVisits(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Counts the cells a point has been in after each step."""
 
-    def __init__(self, env: gymnasium.Env[Any, Any], visits: np.ndarray) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], visits: Visits) -> None:
         super().__init__(env)
-        self.visits, self.spec_of_map = visits.reshape(-1), describe("PointMaze-v0")
+        self.visits = visits
 
     def step(self, action: Any) -> Any:
         outcome = self.env.step(action)
-        position = np.array([outcome[4][name] for name in POSITION])
-        self.visits[coverage_cell(self.spec_of_map, position)] += 1
+        self.visits.see(outcome[4])
         return outcome
 
 
-def make_maze(visits: np.ndarray) -> gymnasium.Env[Any, Any]:
+def make_maze(visits: Visits) -> gymnasium.Env[Any, Any]:
     """The library's point maze, with its visits counted in `visits`."""
     return CountVisits(gymnasium.wrappers.TimeLimit(PointMaze(), EPISODE_STEPS), visits)
 
 
-def _learn_sac(steps: int, seed: int, reward: str, visits: np.ndarray) -> None:
+def _learn_sac(steps: int, seed: int, reward: str, visits: Visits) -> None:
     from stable_baselines3 import SAC
 
     from element_rl.integrations.sb3 import IntrinsicReplayBuffer
@@ -137,23 +164,23 @@ def _learn_sac(steps: int, seed: int, reward: str, visits: np.ndarray) -> None:
     settings = dict(SAC_SETTINGS)
     if reward:
         settings["replay_buffer_class"] = IntrinsicReplayBuffer
-        settings["replay_buffer_kwargs"] = {"reward": reward, "total_steps": steps, **_bonus_settings(reward, seed)}
+        settings["replay_buffer_kwargs"] = {"reward": reward, "total_steps": steps, **_bonus_settings(seed)}
         settings["replay_buffer_kwargs"]["recent_scale"] = reward != "element"  # SAC minds the size of a reward
     SAC("MlpPolicy", make_maze(visits), seed=seed, device="cpu", **settings).learn(steps, log_interval=None)
 
 
-def _learn_ppo(steps: int, seed: int, reward: str, visits: np.ndarray) -> None:
+def _learn_ppo(steps: int, seed: int, reward: str, visits: Visits) -> None:
     from stable_baselines3 import PPO
     from stable_baselines3.common.vec_env import DummyVecEnv
 
     from element_rl.integrations.sb3 import IntrinsicCallback
 
     mazes = DummyVecEnv([lambda: make_maze(visits)] * PPO_ENVS)
-    callback = IntrinsicCallback(reward, **_bonus_settings(reward, seed)) if reward else None
+    callback = IntrinsicCallback(reward, weight=PPO_WEIGHT, **_bonus_settings(seed)) if reward else None
     PPO("MlpPolicy", mazes, seed=seed, device="cpu", **PPO_SETTINGS).learn(steps, callback=callback, log_interval=None)
 
 
-def _wander(steps: int, seed: int, visits: np.ndarray) -> None:
+def _wander(steps: int, seed: int, visits: Visits) -> None:
     maze = make_maze(visits)
     maze.action_space.seed(seed)
     maze.reset(seed=seed)
@@ -162,7 +189,7 @@ def _wander(steps: int, seed: int, visits: np.ndarray) -> None:
             maze.reset()
 
 
-def _bonus_settings(reward: str, seed: int) -> dict[str, Any]:
+def _bonus_settings(seed: int) -> dict[str, Any]:
     return {"max_episode_steps": EPISODE_STEPS, "position": POSITION, "seed": seed}
 
 
