@@ -43,15 +43,15 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 docs: setup
-	$(BIN)/mkdocs build --strict
-	@echo 'Open site/index.html'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo 'The documentation: site/index.html'
 
 bench: setup
 	$(PIP) -e '.[dev,bench]'

@@ -25,11 +25,10 @@ class ExploreConfig:
     env: tyro.conf.Positional[
         str
     ]  # a Gymnasium environment: Ant-v5, Hopper-v5, Walker2d-v5, Humanoid-v4, or any other with Box spaces
-    reward: str = (
-        "element"  # what the agents learn from: element, rnd, ngu, re3, rise, apt, icm, e3b, extrinsic, random (they
-    )
-    # act at random and do not learn), or FILE.py:FUNCTION, a function of your own that returns a reward
-    reward_options: tuple[str, ...] = ()  # NAME=VALUE pairs for a reward other than element, e.g. learning_rate=1e-3
+    # what the agents learn from: element, rnd, ngu, re3, rise, apt, icm, e3b, extrinsic, random (they act at random and do not
+    # learn), or FILE.py:FUNCTION, a function of your own that returns a reward
+    reward: str = "element"
+    reward_options: tuple[str, ...] = ()  # NAME=VALUE pairs for the reward, e.g. learning_rate=1e-3, or bandwidth=10
     steps: int = 1_000_000  # environment steps per seed
     seeds: int = 1  # how many agents are trained at once
     seed: int = 0  # of the first agent; the others count up from it
@@ -81,7 +80,8 @@ def resolved(config: ExploreConfig) -> tuple[ExploreConfig, EnvSpec, Reward | No
     config = dataclasses.replace(
         config,
         env=spec.name,
-        **window,
+        update_interval=window["update_interval"],
+        update_steps=window["update_steps"],
         chunk_steps=_chunk_steps(config.steps, config.chunk_steps),
         log_every=config.log_every or min(10_000, max(config.steps // 100, 500)),
         checkpoint_every=config.checkpoint_every or window["update_interval"],
@@ -108,8 +108,8 @@ def agent_seeds(config: ExploreConfig) -> list[int]:
 
 def _make_reward(env: str, config: ExploreConfig) -> Reward | None:
     options = named_values("--reward-options", config.reward_options, "learning_rate=1e-3")
-    if options and config.reward in ("element", "random", "extrinsic"):
-        raise ValueError(f"--reward-options are for other rewards; {config.reward} has options of its own: see --help.")
+    if options and config.reward in ("random", "extrinsic"):
+        raise ValueError(f"--reward-options are for other rewards than {config.reward}: see --help.")
     if config.recent_scale and config.reward in ("element", "random"):
         raise ValueError(
             f"--recent-scale is for other rewards than {config.reward}: ELEMENT's terms are within [0, 1]."
@@ -121,7 +121,13 @@ def _make_reward(env: str, config: ExploreConfig) -> Reward | None:
     if config.reward != "element":
         made = make_reward(config.reward, **options)
         return RecentlyScaled(made) if config.recent_scale else made
-    reward = make_reward("element", env=env, **_element_options(env, config))
+    own = _element_options(env, config)
+    if clash := sorted(set(own) & set(options)):
+        flags = {"lifelong_weight": "--beta"}
+        raise ValueError(
+            f"{clash[0]} has an option of its own: {flags.get(clash[0], '--' + clash[0].replace('_', '-'))}."
+        )
+    reward = make_reward("element", env=env, **own, **options)
     assert isinstance(reward, ElementReward)
     memory = resolved_memory(reward.config, config.steps, jax.default_backend() == "cpu")
     return ElementReward(dataclasses.replace(reward.config, memory=memory))
@@ -140,9 +146,7 @@ def _element_options(env: str, config: ExploreConfig) -> dict[str, Any]:
         "normalisation": config.normalisation,
         "length_weighted": config.length_weighted,
     }
-    if config.update_interval is not None:
-        options |= {"update_interval": config.update_interval, "update_steps": config.update_steps or 1}
-    return options
+    return options | update_window(config.steps, config.update_interval, config.update_steps)
 
 
 def _chunk_steps(steps: int, wanted: int) -> int:

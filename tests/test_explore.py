@@ -17,6 +17,7 @@ from element_rl.agents.sac import SACConfig
 from element_rl.config import ExploreConfig, resolved
 from element_rl.explore import Explorer, Interrupted, explore, metric_columns
 from element_rl.launch import create_run
+from element_rl.rewards.element import ElementReward
 from element_rl.runs import RunFolder
 
 SMALL = ExploreConfig(
@@ -229,3 +230,13 @@ def test_only_the_task_ends_an_episode_by_falling() -> None:
     assert options("extrinsic") == ("terminate_when_unhealthy=true",)  # and so for the random policy beside it
     assert options("element", "terminate_when_unhealthy=true") == ("terminate_when_unhealthy=true",)
     assert resolved(ExploreConfig("PointMaze"))[0].env_options == ()
+
+
+def test_element_takes_the_options_that_have_no_flag_of_their_own() -> None:
+    config = ExploreConfig("PointMaze", steps=1000, reward_options=("bandwidth=10.0", "num_neighbours=5"))
+    reward = resolved(config)[2]
+    assert isinstance(reward, ElementReward)
+    assert (reward.config.bandwidth, reward.config.num_neighbours, reward.config.update_interval) == (10, 5, 100)
+    for given, said in (("lifelong_weight=1", "an option of its own: --beta"), ("sigma=1", "does not take .* sigma;")):
+        with pytest.raises(ValueError, match=said):
+            resolved(dataclasses.replace(config, reward_options=(given,)))

@@ -24,7 +24,8 @@ ALLOWED = {
     "rewards": {"distances", "entropy", "memory", "encoders", "mlp", "replay"},
     "intrinsic": {"memory", "encoders", "envs", "replay", "rewards", "on_policy", "files", "trees"},
     "integrations": {"intrinsic", "entropy", "memory", "envs", "rewards", "files"},
-    "doctor": {"agents", "envs", "files", "integrations", "intrinsic", "memory", "provenance", "rewards", "runs", "settings"},
+    "doctor": {"agents", "envs", "files", "integrations", "intrinsic", "memory", "rewards", "runs", "settings"}
+    | {"provenance", "__version__"},
     "metrics": {"entropy", "envs", "replay"},
     "trees": set(),
     "settings": set(),

@@ -3,7 +3,7 @@
     env = ExplorationInfo(gymnasium.make("Ant-v5"))
     envs = VectorExplorationInfo(gymnasium.make_vec("Ant-v5", num_envs=8))
 
-    info["novelty"]           every step: log(1 + ‖distances to the k nearest states of earlier episodes‖)   (Eq. 16);
+    info["novelty"]           every step: log(1 + ‖distances to the k nearest states of earlier episodes‖)   (Eq. 15);
                               0 while no episode has ended
     info["coverage"]          every step: cells of position space visited since the wrapper was made; where there is a position
     info["episode_entropy"]   at the end of an episode: its matrix-based Rényi entropy in bits, as `element evaluate` has it
@@ -59,7 +59,7 @@ class ExplorationInfo(gymnasium.Wrapper, RecordConstructorArgs):
         position: entries of `info`, or columns of the observation, that say where the agent is.
         states: a function of observations [B, ...] and infos that returns states [B, D]; position is then for coverage alone.
         bounds, cells: of the map on which coverage is counted; see above for what stands in for bounds.
-        num_neighbours, memory: k of Eq. 16, and the kind of memory: auto, exact, graph or hnsw (`element_rl.memory`).
+        num_neighbours, memory: k of Eq. 15, and the kind of memory: auto, exact, graph or hnsw (`element_rl.memory`).
         entropy_order, bandwidth: of the episode's entropy; an integer order is far cheaper than the paper's 1.001.
         seed: of the random embedding.
         max_episode_steps: a longer episode is taken for several; each has an entropy, reported where it ends.

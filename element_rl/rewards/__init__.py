@@ -45,14 +45,23 @@ def make_reward(name: str, env: str | None = None, **options: Any) -> Reward:
         )
     try:
         if name == "element":
+            _refuse_unknown(name, options, ElementConfig)
             preset = PRESETS.get((env or "").split("-v")[0], ElementConfig())
             return ElementReward(dataclasses.replace(preset, **options))
         if name == "extrinsic":
             return ExtrinsicReward(**options)
         reward, config = _BASELINES[name]
+        _refuse_unknown(name, options, config)
         return reward(config(**options))
     except TypeError as error:
         raise ValueError(f"The reward {name} does not take these options: {', '.join(options)} ({error}).") from error
+
+
+def _refuse_unknown(name: str, options: dict[str, Any], config: Any) -> None:
+    known = [field.name for field in dataclasses.fields(config)]
+    for option in options:
+        if option not in known:
+            raise ValueError(f"The reward {name} does not take these options: {option}; it takes {', '.join(known)}.")
 
 
 def is_own_reward(name: str) -> bool:

@@ -1,8 +1,8 @@
 """ELEMENT: r(s) = r_ep(s) + β · r_l(s), episodic state entropy plus lifelong novelty (Eq. 8).
 
     r_ep   H(τ) of the episode the transition was in, noted once when it ends (Algorithm 3; the expectation over
-           episodes of Eq. 12 comes from sampling)
-    r_l    log(1 + ‖distances to the k nearest remembered states‖)   (Eq. 16), noted and kept current by merging
+           episodes of Eq. 11 comes from sampling)
+    r_l    log(1 + ‖distances to the k nearest remembered states‖)   (Eq. 15), noted and kept current by merging
 
 Both are scaled to [0, 1] by their minimum and maximum before they are added. States enter the memory while
 0 < t mod U < T_u and t ≥ U, where t counts the environment steps of the agent; until then r_l is 0.
@@ -209,7 +209,7 @@ class ElementReward:
         return knn_entropy(episode.state, self.config.estimator_neighbours, episode.mask)
 
     def novelty(self, neighbour_distances: Float[Array, "B K"]) -> Float[Array, " B"]:
-        """r_l from the noted distances (Eq. 16, or Proposition 2's alternatives); 0 where nothing is remembered."""
+        """r_l from the noted distances (Eq. 15, or Proposition 2's alternatives); 0 where nothing is remembered."""
         known = jnp.isfinite(neighbour_distances)
         distances = jnp.where(known, neighbour_distances, 0.0)
         if self.config.lifelong_estimator == "knn":

@@ -5,9 +5,9 @@ from a rollout, a part of an episode still running. The paper (end of its method
 values for each state and assign the average entropy values of s^kNN to r_ep". So every remembered state, a *node*, keeps
 the entropy of the episode it was in, and
 
-    r_ep(s) = mean over the k nodes nearest to s of their episodes' entropies        (an estimate of Eq. 12: nearby states
+    r_ep(s) = mean over the k nodes nearest to s of their episodes' entropies        (an estimate of Eq. 11: nearby states
                                                                                      were in these episodes)
-    r_l(s)  = log(1 + ‖distances to the k nearest nodes‖)                            (Eq. 16)
+    r_l(s)  = log(1 + ‖distances to the k nearest nodes‖)                            (Eq. 15)
 
 Both are scaled to [0, 1] before they are added; before anything is remembered both are 0. A state is judged before its own
 episode has ended, so it is never its own neighbour. The paper has no table for Mario; Ant's settings are taken.

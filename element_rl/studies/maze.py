@@ -3,14 +3,14 @@ Intrinsic Rewards?").
 
 A state is a cell, known by its coordinates. After every episode each visited cell c has
 
-    r_ep(c)   mean of H(τ) over the episodes τ that have visited c                                     (Eq. 12)
-    r_l(c)    log(1 + ‖distances to the k nearest of all visits so far‖), by brute force               (Eq. 16)
+    r_ep(c)   mean of H(τ) over the episodes τ that have visited c                                     (Eq. 11)
+    r_l(c)    log(1 + ‖distances to the k nearest of all visits so far‖), by brute force               (Eq. 15)
 
 each scaled to [0, 1] by its smallest and largest value over the visited cells. The agent then learns by Q-learning, and acts
 ε-greedily through the next episode.
 
 Readings:
-1. Eq. 12 as printed is a mean over all episodes, with 0 for those without c: that pays for being visited often, the start
+1. Eq. 11 as printed is a mean over all episodes, with 0 for those without c: that pays for being visited often, the start
    most. The text below it ("average entropy of a state based on the episodes") and Algorithm 3, which notes H(τ) on each
    transition of τ, give the mean over the episodes with c. That is taken.
 2. H is the kernel density estimate (Eq. 3) with σ = 1: of 700 states in some 200 cells most are equal, and the distances of
@@ -237,7 +237,7 @@ def state_rewards(known: Knowledge, kind: AgentKind, num_neighbours: int) -> Flo
 
 
 def lifelong_novelty(visits: Float[Array, " S"], num_neighbours: int) -> Float[Array, " S"]:
-    """log(1 + ‖d‖) with d the distances from a visit of each cell to the k nearest other visits, of any cell (Eq. 16)."""
+    """log(1 + ‖d‖) with d the distances from a visit of each cell to the k nearest other visits, of any cell (Eq. 15)."""
     distances, order = _neighbourhoods()
     there = visits[order]  # [S, S]: visits of the nearest cell, itself, then of the next, and so on
     there = there.at[:, 0].add(-jnp.minimum(there[:, 0], 1.0))  # a visit is not its own neighbour

@@ -206,7 +206,7 @@ def test_proposition_1_the_episodic_reward_minimises_the_upper_bound() -> None:
 
 
 def test_notes_sample_to_proposition_1s_average() -> None:
-    """The mean of H over the stored transitions of a state is Eq. 12: what sampling notes estimates."""
+    """The mean of H over the stored transitions of a state is Eq. 11: what sampling notes estimates."""
     episodes = [([0, 1, 2], 2.0), ([0, 3, 4], 1.0), ([2, 3, 0], 4.0)]
     noted = {}
     for states, entropy in episodes:
