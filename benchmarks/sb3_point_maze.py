@@ -49,6 +49,9 @@ SAC_SETTINGS: dict[str, Any] = {
 PPO_SETTINGS: dict[str, Any] = {"n_steps": 250, "batch_size": 125}
 PPO_ENVS = 4
 PPO_WEIGHT = 0.01  # 1 − γ: returns are then about 1, which PPO's value function and its clipped gradients need
+# Of ELEMENT with PPO: states are remembered all the time, not a tenth of it, and terms are scaled by the last 5 rollouts. Chosen
+# on seed 0 among seven; seeds begin at 10, so that none that chose is counted.
+PPO_ELEMENT: dict[str, Any] = {"update_interval": 2_000, "update_steps": 2_000, "recent_rollouts": 5}
 
 
 @dataclass(frozen=True)
@@ -57,10 +60,10 @@ class Settings:
 
     arms: tuple[str, ...] = ("sac", "sac+element", "ppo", "ppo+element", "random")
     seeds: int = 5
-    sac_steps: int = 20_000  # environment steps of every run with SAC
-    ppo_steps: int = 100_000  # the same for PPO, all its environments together
+    sac_steps: int = 15_000  # environment steps of every run with SAC
+    ppo_steps: int = 60_000  # the same for PPO, all its environments together
     together: int = 2  # runs at the same time
-    first_seed: int = 0
+    first_seed: int = 10
     out: Path = Path("runs/sb3-point-maze")
     page: bool = False  # write the table into docs/results/sb3.md
     run: str = ""  # an arm to run here and now, with the first seed
@@ -176,7 +179,9 @@ def _learn_ppo(steps: int, seed: int, reward: str, visits: Visits) -> None:
     from element_rl.integrations.sb3 import IntrinsicCallback
 
     mazes = DummyVecEnv([lambda: make_maze(visits)] * PPO_ENVS)
-    callback = IntrinsicCallback(reward, weight=PPO_WEIGHT, **_bonus_settings(seed)) if reward else None
+    options = PPO_ELEMENT if reward == "element" else {}
+    bonus = {"weight": PPO_WEIGHT, "options": options, **_bonus_settings(seed)}
+    callback = IntrinsicCallback(reward, **bonus) if reward else None
     PPO("MlpPolicy", mazes, seed=seed, device="cpu", **PPO_SETTINGS).learn(steps, callback=callback, log_interval=None)
 
 
