@@ -331,6 +331,7 @@ def _reward_options(request: dict[str, Any]) -> dict[str, Any]:
 
 def _fill(buffer: Any, request: dict[str, Any]) -> None:
     """Random walks until so many states are remembered, as many transitions noted; then windows of the paper's share."""
+    from element_rl.intrinsic.kept import programs
     from element_rl.rewards.element import ElementReward
 
     bonus, num_envs = buffer.bonus, request["num_envs"]
@@ -349,7 +350,7 @@ def _fill(buffer: Any, request: dict[str, Any]) -> None:
     interval = EPISODE_STEPS * num_envs  # a window in every slice
     config = dataclasses.replace(bonus.rewarder.config, update_interval=interval, update_steps=interval // 10)
     bonus.rewarder = ElementReward(config)
-    bonus._compile()
+    bonus._programs = programs(bonus.rewarder)
 
 
 if __name__ == "__main__":
