@@ -8,9 +8,13 @@ else of SAC is as it comes. Several environments, because RLeXplore's defaults g
 the states ELEMENT remembers, the pool RE3 compares with, the storage of RLeXplore's RE3. ELEMENT's memory and as many notes
 in the replay are filled beforehand; then states enter it as in the paper, a tenth of the time.
 
-*Extra* is the time over the same SAC without bonus, taken within a round; *overhead* is that as a share of it. The plug-in judges
-all 256 transitions of every batch by what is known now. RLeXplore judges one per environment, when it happens, and keeps that
-value. RE3 and RND have their own defaults on either side; rows "as RLeXplore" have its networks, feature sizes and neighbours.
+*Extra* is processor time inside the calls a bonus changes or adds (the replay buffer's `add` and `sample`, the callback), less that
+of the same calls of SAC without bonus in the same round; *overhead* is that as a share of a step without bonus. Whole steps are
+timed too, but on a shared machine they differ by a tenth from one slice to the next, more than most bonuses cost.
+
+The plug-in judges all 256 transitions of every batch by what is known now. RLeXplore judges one per environment, when it
+happens, and keeps that value. RE3 and RND have their own defaults on either side; rows "as RLeXplore" have its networks,
+feature sizes and neighbours.
 
 Each contender lives in a process of its own on one core and trains in turns with the others.
 
@@ -34,13 +38,15 @@ import numpy as np
 import tyro
 
 from benchmarks import rlexplore_rewards
-from benchmarks.rlexplore_rewards import EPISODE_STEPS, conversation, learner_settings, make_robot, warm_up_steps
+from benchmarks.rlexplore_rewards import EPISODE_STEPS
 from benchmarks.tables import ROOT, markdown_table, provenance, replace_table, significant, source_line
 from element_rl.files import write_json
 
 PAGE = ROOT / "docs" / "results" / "sb3.md"
 PACKAGES = ("stable-baselines3", "sbx-rl", "torch", "jax", "gymnasium", "mujoco", "numpy")
-QUIET_LOAD = 1.5  # above this, at the beginning, figures are marked as provisional
+QUIET_LOAD = (
+    2.5  # one of it is the benchmark's own; above this at the beginning of a round, figures are marked as provisional
+)
 RECOMPILED_AT_MOST = 3  # slices in a row that are run again because JAX compiled something in them
 AS_RLEXPLORE = {
     "rnd": {"target_sizes": (256,), "predictor_sizes": (256,), "feature_dim": 128, "learning_rate": 1e-3},
@@ -61,7 +67,6 @@ class Settings:
     only: tuple[str, ...] = ()  # contenders whose name contains one of these, and those without bonus; all when empty
     page: bool = False  # write the table into docs/results/sb3.md
     out: Path = Path(".cache/benchmarks/sb3.json")
-    contender: str = ""  # used by the benchmark itself: be this contender (JSON)
 
 
 @dataclass(frozen=True)
@@ -82,14 +87,10 @@ class Entry:
 
 
 def main(settings: Settings) -> dict[str, Any]:
-    """Measure all contenders in turns, or be one of them."""
-    if settings.contender:
-        serve(json.loads(settings.contender))
-        return {}
+    """Measure all contenders in turns; the table."""
     entries = contenders(settings)
-    load = os.getloadavg()[0]
     source = provenance(PACKAGES)
-    slices, versions = take_turns(settings, entries)
+    slices, load, versions = take_turns(settings, entries)
     rows = summarise(entries, slices)
     result = {"source": source, "peer": versions, "load": load, "rows": rows, "slices": slices}
     settings.out.parent.mkdir(parents=True, exist_ok=True)
@@ -104,30 +105,31 @@ def main(settings: Settings) -> dict[str, Any]:
 def contenders(settings: Settings) -> list[Entry]:
     """In the order of the table; the first of each learner has no bonus."""
     small, large = settings.remembered
-    quarter = EPISODE_STEPS // 4  # for what is slow and does nothing at the end of an episode
+    half, quarter, eighth = (EPISODE_STEPS // part for part in (2, 4, 8))  # for what does little at an episode's end
     ours = [
-        Entry("SB3 SAC", "none"),
+        Entry("SB3 SAC", "none", steps=half),
         Entry("SB3 SAC", "element", small),
         Entry("SB3 SAC", "element", large),
-        Entry("SB3 SAC", "rnd"),
-        Entry("SB3 SAC", "rnd", options=AS_RLEXPLORE["rnd"], remark="as RLeXplore"),
-        Entry("SB3 SAC", "re3", small),
-        Entry("SB3 SAC", "re3", small, AS_RLEXPLORE["re3"], "as RLeXplore"),
-        Entry("SB3 SAC", "re3", large, AS_RLEXPLORE["re3"], "as RLeXplore", quarter),
-        Entry("SBX SAC", "none"),
+        Entry("SB3 SAC", "rnd", steps=quarter),
+        Entry("SB3 SAC", "rnd", options=AS_RLEXPLORE["rnd"], remark="as RLeXplore", steps=half),
+        Entry("SB3 SAC", "re3", small, steps=half),
+        Entry("SB3 SAC", "re3", small, AS_RLEXPLORE["re3"], "as RLeXplore", half),
+        Entry("SB3 SAC", "re3", large, AS_RLEXPLORE["re3"], "as RLeXplore", eighth),
+        Entry("SBX SAC", "none", steps=half),
         Entry("SBX SAC", "element", large),
-        Entry("SBX SAC", "rnd"),
-        Entry("SBX SAC", "re3", small),
+        Entry("SBX SAC", "rnd", steps=quarter),
+        Entry("SBX SAC", "re3", small, steps=half),
     ]
-    theirs = [Entry("RLeXplore", "none"), Entry("RLeXplore", "rnd")]
-    theirs += [Entry("RLeXplore", "re3", size) for size in (small, large)]
+    theirs = [Entry("RLeXplore", "none", steps=half), Entry("RLeXplore", "rnd", steps=half)]
+    theirs += [Entry("RLeXplore", "re3", size, steps=half) for size in (small, large)]
     entries = ours + (theirs if settings.rlexplore_python else [])
     chosen = [one for one in entries if one.reward == "none" or any(part in one.name for part in settings.only)]
     return chosen if settings.only else entries
 
 
-def take_turns(settings: Settings, entries: list[Entry]) -> tuple[dict[str, list[list[float]]], str]:
-    """Per contender and round: wall and processor ms of a step. And the versions the peer has."""
+def take_turns(settings: Settings, entries: list[Entry]) -> tuple[dict[str, list[list[float]]], list[float], str]:
+    """Per contender and round: wall, processor and inside ms of a step. Per round: the load. And the versions the peer has."""
+    load = []
     slices: dict[str, list[list[float]]] = {entry.name: [] for entry in entries}
     processes: list[Contender] = []
     try:
@@ -138,33 +140,34 @@ def take_turns(settings: Settings, entries: list[Entry]) -> tuple[dict[str, list
             for process in started:
                 process.wait_until_ready()
         for number in range(settings.rounds):
+            load.append(os.getloadavg()[0])
             for process in processes:
                 slices[process.entry.name].append(process.milliseconds())
-            latest = ", ".join(f"{name} {values[-1][1]:.1f}" for name, values in slices.items())
-            print(f"round {number + 1}/{settings.rounds}, processor ms: {latest}", flush=True)
+            latest = ", ".join(f"{name} {values[-1][1]:.1f}/{values[-1][2]:.2f}" for name, values in slices.items())
+            print(f"round {number + 1}/{settings.rounds}, processor ms in all/inside: {latest}", flush=True)
     finally:
         for process in processes:
             process.close()
-    return slices, next((one.versions for one in processes if one.entry.learner == "RLeXplore"), "")
+    return slices, load, next((one.versions for one in processes if one.entry.learner == "RLeXplore"), "")
 
 
 def summarise(entries: list[Entry], slices: dict[str, list[list[float]]]) -> list[dict[str, Any]]:
     """Medians over the rounds; what is compared is compared within a round."""
-    processor = {name: np.array(values)[:, 1] for name, values in slices.items()}
-    baseline = {entry.learner: processor[entry.name] for entry in entries if entry.reward == "none"}
-    extra = {entry.name: processor[entry.name] - baseline[entry.learner] for entry in entries}
+    taken = {name: np.array(values) for name, values in slices.items()}  # [rounds, (wall, processor, inside)]
+    without = {entry.learner: taken[entry.name] for entry in entries if entry.reward == "none"}
+    extra = {entry.name: (taken[entry.name] - without[entry.learner])[:, 2] for entry in entries}
     rows = []
     for entry in entries:
-        wall, own = np.array(slices[entry.name])[:, 0], processor[entry.name]
-        overhead = extra[entry.name] / baseline[entry.learner]
+        wall, processor, _ = taken[entry.name].swapaxes(0, 1)
+        overhead = extra[entry.name] / without[entry.learner][:, 1]
         row = {
             "name": entry.name,
             "wall": statistics.median(wall),
-            "processor": statistics.median(own),
-            "spread": [float(own.min()), float(own.max())],
+            "processor": statistics.median(processor),
+            "spread": [float(processor.min()), float(processor.max())],
             "extra": statistics.median(extra[entry.name]),
+            "extra_spread": [float(extra[entry.name].min()), float(extra[entry.name].max())],
             "overhead": statistics.median(overhead),
-            "overhead_spread": [float(overhead.min()), float(overhead.max())],
         }
         twin = Entry("RLeXplore", "re3" if entry.reward == "element" else entry.reward, entry.remembered).name
         if twin in extra and entry.learner != "RLeXplore" and entry.reward != "none":
@@ -180,32 +183,32 @@ def render(settings: Settings, result: dict[str, Any]) -> str:
         "judged per step",
         "processor ms per step (lowest–highest)",
         "wall ms",
-        "extra ms",
-        "overhead (lowest–highest)",
+        "extra ms (lowest–highest)",
+        "overhead",
         "extra ÷ RLeXplore's",
     ]
     lines = []
     for row in result["rows"]:
         has_bonus = ": none" not in row["name"]
         judged = settings.num_envs if row["name"].startswith("RLeXplore") else settings.batch_size
-        low, high = (100 * value for value in row["overhead_spread"])
         lines.append(
             [
                 row["name"],
                 f"{judged}" if has_bonus else "–",
                 f"{significant(row['processor'])} ({'–'.join(map(significant, row['spread']))})",
                 significant(row["wall"]),
-                f"{row['extra']:.2f}" if has_bonus else "–",
-                f"{100 * row['overhead']:.0f} % ({low:.0f}–{high:.0f})" if has_bonus else "–",
+                f"{row['extra']:.2f} ({'–'.join(f'{v:.2f}' for v in row['extra_spread'])})" if has_bonus else "–",
+                f"{100 * row['overhead']:.1f} %" if has_bonus else "–",
                 f"×{row['of_rlexplore']:.2f}" if "of_rlexplore" in row else "–",
             ]
         )
-    noise = "" if result["load"] < QUIET_LOAD else "**Provisional: the machine was busy.** "
+    load = result["load"]
+    noise = "" if max(load) < QUIET_LOAD else "**Provisional: the machine was busy.** "
     absent = "" if result["peer"] else " RLeXplore was not at hand."
     peer = f" RLeXplore: {result['peer']}." if result["peer"] else ""
     about = (
         f"{noise}{settings.num_envs} environments, one update of batch {settings.batch_size} per step; {settings.rounds} "
-        f"rounds in turns, one core each, load at the beginning {result['load']:.1f}.{absent}"
+        f"rounds in turns, one core each, load at their beginnings {min(load):.1f}–{max(load):.1f}.{absent}"
     )
     return f"{markdown_table(header, lines)}\n\n{about} {source_line(result['source'])}{peer}"
 
@@ -226,7 +229,7 @@ class Contender:
         if entry.learner == "RLeXplore":
             command = [str(settings.rlexplore_python), str(Path(rlexplore_rewards.__file__))]
         else:
-            command = [sys.executable, "-m", "benchmarks.bench_sb3", "--contender"]
+            command = [sys.executable, "-m", "benchmarks.sb3_contender"]
         environment = os.environ | {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
             [*command, json.dumps(request)],
@@ -243,7 +246,7 @@ class Contender:
         self.milliseconds()  # to warm up
 
     def milliseconds(self) -> list[float]:
-        """Wall and processor time of a step, over one slice."""
+        """Wall time of a step, its processor time, and that inside the calls a bonus changes; over one slice."""
         assert self._process.stdin is not None
         for _ in range(1 + RECOMPILED_AT_MOST):
             self._process.stdin.write(f"{self.entry.steps}\n")
@@ -251,7 +254,7 @@ class Contender:
             taken = self._answer()
             if not taken["compiled"]:
                 break
-        return [1e3 * taken[name] / self.entry.steps for name in ("seconds", "processor_seconds")]
+        return [1e3 * taken[name] / self.entry.steps for name in ("seconds", "processor_seconds", "inside")]
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -267,90 +270,6 @@ class Contender:
         if "error" in answer:
             raise RuntimeError(f"{self.entry.name}: {answer['error']}")
         return answer
-
-
-def serve(request: dict[str, Any]) -> None:
-    """In the process of one of our contenders: SAC of either library, with the plug-in or without."""
-    with conversation(request) as (train_when_told, say):
-        import jax
-        import torch
-        from stable_baselines3.common.env_util import make_vec_env
-
-        torch.set_num_threads(1)
-        compiled: list[str] = []
-
-        def see(event: str, duration_secs: float, **_: str | int) -> None:
-            if "backend_compile" in event:
-                compiled.append(event)
-
-        jax.monitoring.register_event_duration_secs_listener(see)
-        model = _model(make_vec_env(make_robot, n_envs=request["num_envs"], seed=0), request)
-        if request["reward"] == "element":
-            _fill(model.replay_buffer, request)
-        model.learn(warm_up_steps(request), log_interval=None)
-
-        def train(steps: int) -> None:
-            model.learn(steps * request["num_envs"], reset_num_timesteps=False, log_interval=None)
-            if request["learner"] == "SBX SAC":
-                jax.block_until_ready((model.policy.actor_state, model.policy.qf_state))
-
-        say({"versions": ""})
-        train_when_told(train, lambda: len(compiled))
-
-
-def _model(envs: Any, request: dict[str, Any]) -> Any:
-    options = learner_settings(request)
-    if request["reward"] != "none":
-        from element_rl.integrations.sb3 import IntrinsicReplayBuffer
-
-        options["replay_buffer_class"] = IntrinsicReplayBuffer
-        options["replay_buffer_kwargs"] = {
-            "reward": request["reward"],
-            "total_steps": request["stored"],
-            "env_id": "Ant-v5",
-            "max_episode_steps": EPISODE_STEPS,
-            "options": _reward_options(request),
-        }
-    if request["learner"] == "SBX SAC":
-        import sbx
-
-        return sbx.SAC("MlpPolicy", envs, **options)
-    import stable_baselines3
-
-    return stable_baselines3.SAC("MlpPolicy", envs, device="cpu", **options)
-
-
-def _reward_options(request: dict[str, Any]) -> dict[str, Any]:
-    options = {name: tuple(value) if isinstance(value, list) else value for name, value in request["options"].items()}
-    if request["reward"] == "re3":
-        return {**options, "pool_size": request["remembered"]}
-    if request["reward"] == "element":
-        return {**options, "update_interval": 100, "update_steps": 100}  # while it is filled: all states but one of 100
-    return options
-
-
-def _fill(buffer: Any, request: dict[str, Any]) -> None:
-    """Random walks until so many states are remembered, as many transitions noted; then windows of the paper's share."""
-    from element_rl.intrinsic.kept import programs
-    from element_rl.rewards.element import ElementReward
-
-    bonus, num_envs = buffer.bonus, request["num_envs"]
-    generator = np.random.default_rng(0)
-    positions = np.zeros((num_envs, 2))
-    following = generator.normal(size=(num_envs, 27)).astype(np.float32)
-    step = 0
-    while bonus.memory_size < request["remembered"]:
-        observations, step = following, step + 1
-        following = (0.95 * observations + 0.3 * generator.normal(size=(num_envs, 27))).astype(np.float32)
-        actions = generator.uniform(-1, 1, (num_envs, 8)).astype(np.float32)
-        positions += 0.1 * generator.normal(size=(num_envs, 2))
-        ended = np.full(num_envs, step % EPISODE_STEPS == 0)
-        infos = [{"x_position": x, "y_position": y, "TimeLimit.truncated": ended[0]} for x, y in positions]
-        buffer.add(observations, following, actions, np.zeros(num_envs), ended, infos)
-    interval = EPISODE_STEPS * num_envs  # a window in every slice
-    config = dataclasses.replace(bonus.rewarder.config, update_interval=interval, update_steps=interval // 10)
-    bonus.rewarder = ElementReward(config)
-    bonus._programs = programs(bonus.rewarder)
 
 
 if __name__ == "__main__":

@@ -47,6 +47,10 @@ def main(request: dict[str, Any]) -> None:
         module = _module(envs, request)
         model = stable_baselines3.SAC("MlpPolicy", envs, device="cpu", **learner_settings(request))
         callback = None if module is None else _callback(module)
+        clock = Clock()
+        clock.watch(model.replay_buffer, "add", "sample")
+        if callback is not None:
+            clock.watch(callback, "_on_step")
         model.learn(warm_up_steps(request), callback=callback, log_interval=None)
 
         def train(steps: int) -> None:
@@ -54,7 +58,7 @@ def main(request: dict[str, Any]) -> None:
             model.learn(wanted, callback=callback, reset_num_timesteps=False, log_interval=None)
 
         say({"versions": _versions()})
-        train_when_told(train)
+        train_when_told(train, clock)
 
 
 def make_robot() -> Any:
@@ -81,8 +85,8 @@ def learner_settings(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def warm_up_steps(request: dict[str, Any]) -> int:
-    """Two episodes of every environment: the first without updates, the second with."""
-    return 2 * EPISODE_STEPS * request["num_envs"]
+    """An episode of every environment without updates, and a few steps with."""
+    return (EPISODE_STEPS + 8) * request["num_envs"]
 
 
 def _module(envs: Any, request: dict[str, Any]) -> Any:
@@ -134,11 +138,36 @@ def _samples(observations: Any, actions: Any, rewards: Any, dones: Any, followin
     }
 
 
+class Clock:
+    """Processor time inside some calls of some objects, all together: what is called from within another is not counted twice."""
+
+    def __init__(self) -> None:
+        self.seconds, self._depth = 0.0, 0
+
+    def watch(self, owner: Any, *names: str) -> None:
+        """Count the calls of these methods from now on."""
+        for name in names:
+            setattr(owner, name, self._timed(getattr(owner, name)))
+
+    def _timed(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*arguments: Any, **named: Any) -> Any:
+            began, self._depth = time.process_time(), self._depth + 1
+            try:
+                return call(*arguments, **named)
+            finally:
+                self._depth -= 1
+                if self._depth == 0:
+                    self.seconds += time.process_time() - began
+
+        return timed
+
+
 @contextlib.contextmanager
 def conversation(request: dict[str, Any]) -> Iterator[tuple[Callable[..., None], Callable[[dict[str, Any]], None]]]:
     """Bound to one core, with stdout for answers alone; gives what listens, and what speaks.
 
-    An answer is a line of JSON: what was said, then {"seconds": …, "processor_seconds": …, "compiled": …} per slice.
+    An answer is a line of JSON: what was said; then, per slice, its seconds, its processor seconds, those of the watched calls
+    (`inside`) and how often JAX compiled.
     """
     if hasattr(os, "sched_setaffinity") and request.get("core") is not None:
         os.sched_setaffinity(0, {request["core"]})
@@ -150,15 +179,16 @@ def conversation(request: dict[str, Any]) -> Iterator[tuple[Callable[..., None],
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
-    def train_when_told(train: Train, compiled: Callable[[], int] = lambda: 0) -> None:
+    def train_when_told(train: Train, clock: Clock, compiled: Callable[[], int] = lambda: 0) -> None:
         for line in sys.stdin:
             gc.collect()
-            before = compiled()
+            before, inside_before = compiled(), clock.seconds
             began, processor_began = time.perf_counter(), time.process_time()
             train(int(line))
             taken = {
                 "seconds": time.perf_counter() - began,
                 "processor_seconds": time.process_time() - processor_began,
+                "inside": clock.seconds - inside_before,
                 "compiled": compiled() - before,
             }
             say(taken)

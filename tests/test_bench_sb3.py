@@ -4,6 +4,7 @@ import ast
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,26 +25,26 @@ def test_overheads_are_taken_within_a_round_and_against_the_learner_without_bonu
         Entry("RLeXplore", "none"),
         Entry("RLeXplore", "re3", 100),
     ]
-    slices = {  # wall and processor ms; the second round was disturbed
-        "SB3 SAC: none": [[11.0, 10.0], [30.0, 20.0], [11.0, 10.0]],
-        "SB3 SAC: element, 100 remembered": [[12.0, 11.0], [33.0, 22.0], [12.0, 11.0]],
-        "RLeXplore: none": [[10.0, 10.0], [20.0, 20.0], [10.0, 10.0]],
-        "RLeXplore: re3, 100 remembered": [[14.0, 14.0], [28.0, 28.0], [14.0, 14.0]],
+    slices = {  # ms: wall, processor, inside the bonus's calls; the second round was disturbed
+        "SB3 SAC: none": [[11.0, 10.0, 0.5], [30.0, 20.0, 1.0], [11.0, 10.0, 0.5]],
+        "SB3 SAC: element, 100 remembered": [[12.0, 9.0, 1.5], [33.0, 22.0, 3.0], [12.0, 11.0, 1.5]],
+        "RLeXplore: none": [[10.0, 10.0, 0.5], [20.0, 20.0, 1.0], [10.0, 10.0, 0.5]],
+        "RLeXplore: re3, 100 remembered": [[14.0, 14.0, 4.5], [28.0, 28.0, 9.0], [14.0, 14.0, 4.5]],
     }
     rows = {row["name"]: row for row in bench_sb3.summarise(entries, slices)}
     ours = rows["SB3 SAC: element, 100 remembered"]
     assert ours["overhead"] == pytest.approx(0.1)  # in every round
-    assert ours["overhead_spread"] == pytest.approx([0.1, 0.1])
     assert ours["extra"] == pytest.approx(1.0)  # of 1, 2, 1
+    assert ours["extra_spread"] == pytest.approx([1.0, 2.0])
     assert ours["of_rlexplore"] == pytest.approx(0.25)  # 1 ms against 4
     assert "of_rlexplore" not in rows["SB3 SAC: none"]
-    result = {"rows": list(rows.values()), "load": 0.3, "peer": "rllte-core 1.0.1", "source": SOURCE}
+    result = {"rows": list(rows.values()), "load": [0.3, 1.2], "peer": "rllte-core 1.0.1", "source": SOURCE}
     text = bench_sb3.render(bench_sb3.Settings(), result)
-    assert "| SB3 SAC: element, 100 remembered | 256 | 11 (11–22) | 12 | 1.00 | 10 % (10–10) | ×0.25 |" in text
+    assert "| SB3 SAC: element, 100 remembered | 256 | 11 (9–22) | 12 | 1.00 (1.00–2.00) | 10.0 % | ×0.25 |" in text
     assert "| RLeXplore: re3, 100 remembered | 4 |" in text
     assert "rllte-core 1.0.1" in text
     assert "Provisional" not in text
-    busy = bench_sb3.render(bench_sb3.Settings(), {**result, "load": 3.0, "peer": ""})
+    busy = bench_sb3.render(bench_sb3.Settings(), {**result, "load": [0.3, 3.0], "peer": ""})
     assert "Provisional" in busy
     assert "RLeXplore was not at hand" in busy
 
@@ -53,6 +54,23 @@ def test_the_part_for_the_other_environment_imports_nothing_of_ours() -> None:
     names = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     names += [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
     assert not [name for name in names if name.startswith(("element_rl", "benchmarks"))]
+
+
+def test_a_call_within_a_watched_call_is_not_counted_twice() -> None:
+    class Worker:
+        def work(self) -> None:
+            began = time.process_time()
+            while time.process_time() - began < 0.02:
+                pass
+
+        def outer(self) -> None:
+            self.work()
+            self.work()
+
+    worker, clock = Worker(), rlexplore_rewards.Clock()
+    clock.watch(worker, "work", "outer")
+    worker.outer()
+    assert 0.04 <= clock.seconds < 0.06
 
 
 class _Curious:
@@ -99,12 +117,12 @@ def test_a_contender_trains_when_told() -> None:
         "batch_size": 8,
         "stored": 1_000,
     }
-    command = [sys.executable, "-m", "benchmarks.bench_sb3", "--contender", json.dumps(request)]
+    command = [sys.executable, "-m", "benchmarks.sb3_contender", json.dumps(request)]
     answered = subprocess.run(command, input="8\n8\n", capture_output=True, text=True, check=True, cwd=ROOT)
     said, *slices = map(json.loads, answered.stdout.splitlines())
     assert "versions" in said
     assert len(slices) == 2
-    assert all(one["processor_seconds"] > 0 for one in slices)
+    assert all(one["processor_seconds"] > one["inside"] > 0 for one in slices)
 
 
 def test_random_actions_are_counted_cell_by_cell(tmp_path: Path) -> None:
