@@ -8,7 +8,7 @@ else of SAC is as it comes. Several environments, because RLeXplore's defaults g
 the states ELEMENT remembers, the pool RE3 compares with, the storage of RLeXplore's RE3. ELEMENT's memory and as many notes
 in the replay are filled beforehand; then states enter it as in the paper, a tenth of the time.
 
-*Extra* is processor time inside the calls a bonus changes or adds (the replay buffer's `add` and `sample`, the callback), less that
+*Extra* is processor time inside the calls a bonus changes or adds (the buffer's `add` and `sample`, the callback), less that
 of the same calls of SAC without bonus in the same round; *overhead* is that as a share of a step without bonus. Whole steps are
 timed too, but on a shared machine they differ by a tenth from one slice to the next, more than most bonuses cost.
 
