@@ -6,7 +6,6 @@ program before that is what users get.
 """
 
 import atexit
-import gc
 import os
 import shutil
 import tempfile
@@ -24,7 +23,6 @@ for setting in ("xla_backend_optimization_level=0", "xla_cpu_use_fusion_emitters
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
 
-import pytest
 from jaxtyping import install_import_hook
 
 install_import_hook("element_rl", "beartype.beartype")
@@ -32,9 +30,3 @@ install_import_hook("element_rl", "beartype.beartype")
 import jax
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """What the imports left stays to the end: the garbage collector need not look through it again and again."""
-    gc.collect()
-    gc.freeze()

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import gymnasium
 import minari
 import numpy as np
 import pytest
-from test_collect import CODE, assert_same, each_episode
+from collecting import CODE, assert_same, each_episode, wait_for_a_part
 
 from element_rl.agents.a3c import A3CConfig
 from element_rl.agents.host_a3c import forward
@@ -169,9 +168,7 @@ def test_killed_and_continued(run: RunFolder, undisturbed: Dataset, tmp_path: Pa
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
     process = subprocess.Popen([sys.executable, "-c", CODE, *arguments], env=environment, stderr=subprocess.PIPE)
     parts = tmp_path / "rooms" / ".test-v0.parts"
-    while not list(parts.glob("part_*")):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
+    wait_for_a_part(process, parts)
     process.kill()
     process.communicate()
     if known_datasets(tmp_path) == []:

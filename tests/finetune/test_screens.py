@@ -1,7 +1,7 @@
 """Fine-tuning on screens: which policies are transferred, what of them, and that being stopped changes nothing.
 
 The run it starts from is written by hand: in Rooms-v0 a policy that always goes right is at the goal soon, and one that goes
-another way is not. (`test_finetune.py` has what is the same for robots.)
+another way is not. (`test_start.py` and `test_comparison.py` have what is the same for robots.)
 """
 
 import dataclasses
