@@ -19,6 +19,10 @@ from element_rl.entropy import (
 )
 
 RELATIVE = 1e-4
+# Compiled once per shape and setting; `test_invariances` has them operation by operation too.
+renyi = jax.jit(renyi_entropy, static_argnums=1)
+kde = jax.jit(kde_entropy)
+knn = jax.jit(knn_entropy, static_argnums=1)
 
 
 def reference_gram(states: np.ndarray, bandwidth: float) -> np.ndarray:
@@ -75,21 +79,21 @@ def test_renyi_matches_float64(kind: str, order: float) -> None:
     # 0.5 amplifies eigenvalues that are pure rounding (√1e-8 each); its tolerance is what float32 can hold.
     # Absolutely, 1e-4 bits: the entropy of states that almost coincide is itself a hundredth of a bit.
     tolerance = 5e-2 if order == 0.5 else RELATIVE
-    assert float(renyi_entropy(jnp.asarray(states), order, 0.7)) == pytest.approx(expected, rel=tolerance, abs=1e-4)
+    assert float(renyi(jnp.asarray(states), order, 0.7)) == pytest.approx(expected, rel=tolerance, abs=1e-4)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_kde_matches_float64(kind: str) -> None:
     states = make_states(kind)
     expected = reference_kde(states, 0.7)
-    assert float(kde_entropy(jnp.asarray(states), 0.7)) == pytest.approx(expected, rel=RELATIVE, abs=1e-6)
+    assert float(kde(jnp.asarray(states), 0.7)) == pytest.approx(expected, rel=RELATIVE, abs=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("k", [1, 3, 5])
 def test_knn_matches_float64(kind: str, k: int) -> None:
     states = make_states(kind)
-    assert float(knn_entropy(jnp.asarray(states), k)) == pytest.approx(reference_knn(states, k), rel=RELATIVE)
+    assert float(knn(jnp.asarray(states), k)) == pytest.approx(reference_knn(states, k), rel=RELATIVE)
 
 
 def test_by_hand() -> None:
@@ -124,8 +128,9 @@ def test_padding_changes_nothing(estimator) -> None:
     padded[rows] = states
     mask = np.zeros(64, bool)
     mask[rows] = True
-    expected = float(estimator(jnp.asarray(states)))
-    assert float(estimator(jnp.asarray(padded), jnp.asarray(mask))) == pytest.approx(expected, rel=1e-5)
+    compiled = jax.jit(estimator)
+    expected = float(compiled(jnp.asarray(states)))
+    assert float(compiled(jnp.asarray(padded), jnp.asarray(mask))) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
@@ -135,23 +140,21 @@ def test_invariances(estimator) -> None:
     assert float(estimator(states[::-1])) == pytest.approx(value, rel=1e-5), "order of the states"
     assert float(jax.jit(estimator)(states)) == pytest.approx(value, rel=1e-5), "jit"
     pair = jnp.stack([states, 2 * states])
-    batched = jax.vmap(estimator)(pair)
+    batched = jax.jit(jax.vmap(estimator))(pair)
     assert batched.dtype == jnp.float32
     np.testing.assert_allclose(batched, [float(estimator(x)) for x in pair], rtol=1e-5)
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_small_and_equal_sets_are_finite(estimator) -> None:
-    states = jnp.asarray(make_states("random", 8))
-    equal = jnp.ones((8, 4))
-    assert np.isfinite(float(estimator(equal)))
+    states, compiled = jnp.asarray(make_states("random", 8)), jax.jit(estimator)
+    assert np.isfinite(float(compiled(np.ones((8, 4), np.float32))))
     for count in range(8):
-        mask = jnp.arange(8) < count
-        value = float(estimator(states, mask))
+        value = float(compiled(states, np.arange(8) < count))
         assert np.isfinite(value)
         if count <= 1:
             assert value == pytest.approx(0.0, abs=1e-6)
-    gradient = jax.grad(lambda x: estimator(x))(states)
+    gradient = jax.jit(jax.grad(lambda x: estimator(x)))(states)
     assert np.isfinite(np.asarray(gradient)).all()
 
 
@@ -173,14 +176,14 @@ def test_renyi_bounds() -> None:
     assert float(renyi_entropy(jnp.ones((32, 3)), 2.0)) == pytest.approx(0.0, abs=1e-5)
     apart = jnp.arange(32.0)[:, None] * 100
     for order in (1.0, 2.0, 3.0, 1.5):
-        assert float(renyi_entropy(apart, order)) == pytest.approx(5.0, rel=1e-5)  # log2 32
+        assert float(renyi(apart, order)) == pytest.approx(5.0, rel=1e-5)  # log2 32
 
 
 def test_integer_order_equals_the_eigenvalue_route() -> None:
-    states = jnp.asarray(make_states("clustered"))
+    states, by_eigenvalues_of = jnp.asarray(make_states("clustered")), jax.jit(renyi_entropy)
     for order in (2, 3, 4, 5, 7, 8):
-        by_products = float(renyi_entropy(states, order))
-        by_eigenvalues = float(renyi_entropy(states, jnp.asarray(float(order))))
+        by_products = float(renyi(states, order))
+        by_eigenvalues = float(by_eigenvalues_of(states, jnp.float32(order)))
         assert by_products == pytest.approx(by_eigenvalues, rel=1e-4)
 
 
@@ -192,10 +195,11 @@ def test_order_3_by_blocks_equals_the_whole_product(count: int) -> None:
     kernel = np.exp(-cdist(states[mask].astype(float), states[mask].astype(float), "sqeuclidean") / 1.4) / mask.sum()
     truth = np.sum((kernel @ kernel) * kernel)
     arguments = (jnp.asarray(padded), jnp.float32(0.7), jnp.asarray(mask))
-    assert float(_trace_of_gram_cube(*arguments)) == pytest.approx(truth, rel=1e-5)
-    assert float(_trace_of_power(_trace_one_gram(*arguments), 3)) == pytest.approx(truth, rel=1e-5)
-    together = jax.vmap(lambda states, mask: renyi_entropy(states, 3, 0.7, mask))
-    both = together(jnp.stack([arguments[0]] * 2), jnp.stack([arguments[2]] * 2))
+    assert float(jax.jit(_trace_of_gram_cube)(*arguments)) == pytest.approx(truth, rel=1e-5)
+    whole = jax.jit(lambda *given: _trace_of_power(_trace_one_gram(*given), 3))
+    assert float(whole(*arguments)) == pytest.approx(truth, rel=1e-5)
+    together = jax.jit(jax.vmap(lambda states, mask: renyi_entropy(states, 3, 0.7, mask)))
+    both = together(np.stack([padded] * 2), np.stack([mask] * 2))
     assert np.asarray(both) == pytest.approx([math.log2(truth) / -2] * 2, rel=1e-5)
 
 
@@ -203,11 +207,11 @@ def test_closed_forms() -> None:
     """Uniform cube: entropy 0 nats; Gaussian: D/2 log 2πe; scaling by c adds D log c. kNN, 2,000 states, ±0.1 nats."""
     rng = np.random.default_rng(3)
     uniform = jnp.asarray(rng.uniform(size=(2000, 2)), jnp.float32)
-    assert float(knn_entropy(uniform, 3)) == pytest.approx(0.0, abs=0.1)
+    assert float(knn(uniform, 3)) == pytest.approx(0.0, abs=0.1)
     gaussian = jnp.asarray(rng.normal(size=(2000, 3)), jnp.float32)
-    value = float(knn_entropy(gaussian, 3))
+    value = float(knn(gaussian, 3))
     assert value == pytest.approx(1.5 * math.log(2 * math.pi * math.e), abs=0.1)
-    assert float(knn_entropy(5 * gaussian, 3)) == pytest.approx(value + 3 * math.log(5), rel=1e-5)
+    assert float(knn(5 * gaussian, 3)) == pytest.approx(value + 3 * math.log(5), rel=1e-5)
 
 
 def test_kde_estimates_a_gaussian_density() -> None:
@@ -216,6 +220,4 @@ def test_kde_estimates_a_gaussian_density() -> None:
     sigma = 0.05
     states = jnp.asarray(rng.normal(size=(3000, 1)), jnp.float32)
     cross_entropy = 0.5 * math.log(2 * math.pi * (1 + sigma)) + 0.5 / (1 + sigma)
-    assert float(kde_entropy(states, sigma)) + 0.5 * math.log(2 * math.pi * sigma) == pytest.approx(
-        cross_entropy, abs=0.05
-    )
+    assert float(kde(states, sigma)) + 0.5 * math.log(2 * math.pi * sigma) == pytest.approx(cross_entropy, abs=0.05)

@@ -1,6 +1,7 @@
 """The device side on real chunks: notes stay exact, the bonus reaches the critic's target, populations do not leak."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -42,6 +43,11 @@ def make_learner(spec, seeds=(3, 4), capacity: int = 2_000, reward=None, **optio
     return Learner(spec, reward, SMALL, list(seeds), capacity, CHUNK, total_steps=2_000)
 
 
+def one_agent(state: Any, agent: int) -> Any:
+    """What one agent of a population has, in NumPy: to take it from the device would be a program for every shape."""
+    return jax.tree.map(lambda leaf: leaf[agent], jax.device_get(state))
+
+
 def agent_chunk(chunk: Chunk, agent: int) -> Chunk:
     return Chunk(**{f.name: getattr(chunk, f.name)[agent : agent + 1] for f in dataclasses.fields(Chunk)})
 
@@ -57,41 +63,40 @@ def test_notes_equal_a_fresh_query_after_any_number_of_chunks(chunks, memory: st
     own_of: list[dict[bytes, int]] = [{}, {}]
     for chunk in collected:
         for episode in learner.ingest(chunk):
-            states = learner.state.replay.state[episode.agent]
+            states = np.asarray(learner.state.replay.state)[episode.agent]
             for t in range(episode.length):
                 if in_update_window(episode.step + t, learner.reward.config):
-                    state = np.asarray(states[(episode.start + t + 1) % capacity])
+                    state = states[(episode.start + t + 1) % capacity]
                     own_of[episode.agent][state.tobytes()] = len(entered[episode.agent])
                     entered[episode.agent].append(state)
             steps[episode.agent] += episode.length
     for agent in range(2):
         assert len(entered[agent]) > 50
         memory_states = np.array(entered[agent], np.float64)
-        replay = jax.tree.map(lambda leaf, agent=agent: leaf[agent], learner.state.replay)
+        replay = one_agent(learner.state.replay, agent)
         tail, count = int(learner.ledger.sample_tail[agent]), int(learner.ledger.sample_count[agent])
         assert count > 0.25 * capacity if capacity < 1000 else count > 400
-        slots = np.asarray(replay.sampleable)[(tail + np.arange(count)) % capacity]
-        states = np.asarray(replay.state)[(slots + 1) % capacity]
+        slots = replay.sampleable[(tail + np.arange(count)) % capacity]
+        states = replay.state[(slots + 1) % capacity]
         distances = np.linalg.norm(states[:, None].astype(np.float64) - memory_states[None], axis=-1)
         for row, state in enumerate(states):
             own = own_of[agent].get(state.tobytes())
             if own is not None:
                 distances[row, own] = np.inf
         expected = np.sort(distances, axis=1)[:, :3]
-        np.testing.assert_allclose(
-            np.asarray(replay.notes["neighbour_distances"])[slots], expected, rtol=1e-4, atol=1e-5
-        )
+        np.testing.assert_allclose(replay.notes["neighbour_distances"][slots], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_entropy_notes_are_those_of_the_own_episode(chunks) -> None:
     collected, spec = chunks
     learner = make_learner(spec)
     finished = [episode for chunk in collected for episode in learner.ingest(chunk)]
+    replay = jax.device_get(learner.state.replay)
     for episode in finished:
         slots = episode.start + np.arange(episode.length)
-        states = learner.state.replay.state[episode.agent, slots + 1]
-        noted = np.asarray(learner.state.replay.notes["episode_entropy"][episode.agent, slots])
-        kernel = np.exp(-np.square(np.asarray(states)[:, None] - np.asarray(states)[None]).sum(-1) / 2.0)
+        states = replay.state[episode.agent, slots + 1]
+        noted = replay.notes["episode_entropy"][episode.agent, slots]
+        kernel = np.exp(-np.square(states[:, None] - states[None]).sum(-1) / 2.0)
         eigenvalues = np.linalg.eigvalsh(kernel.astype(np.float64) / len(states))
         np.testing.assert_allclose(
             noted, -0.5 * np.log2((np.clip(eigenvalues, 0, None) ** 3).sum()), rtol=1e-3, atol=1e-4
@@ -107,8 +112,7 @@ def test_agent_in_a_population_equals_agent_alone(chunks) -> None:
         alone.ingest(agent_chunk(chunk, 1))
     both.update()
     alone.update()
-    ours = jax.tree.map(lambda leaf: leaf[1], both.state)
-    theirs = jax.tree.map(lambda leaf: leaf[0], alone.state)
+    ours, theirs = one_agent(both.state, 1), one_agent(alone.state, 0)
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-3, atol=1e-4)
 
@@ -119,24 +123,26 @@ def test_the_bonus_and_nothing_else_reaches_the_critic_target(chunks) -> None:
     learner = make_learner(spec)
     for chunk in collected:
         learner.ingest(chunk)
-    agent = jax.tree.map(lambda leaf: leaf[0], learner.state.agents)
-    state = jax.tree.map(lambda leaf: leaf[0], learner.state.rewards)
-    replay = jax.tree.map(lambda leaf: leaf[0], learner.state.replay)
+    agent, state, replay = (
+        one_agent(part, 0) for part in (learner.state.agents, learner.state.rewards, learner.state.replay)
+    )
     tail, count = learner.ledger.sample_tail[0], learner.ledger.sample_count[0]
-    batch = ring.sample(replay, jax.random.key(0), 64, jnp.asarray(tail), jnp.asarray(count))
-    noise = jnp.zeros(batch.action.shape)
+    batch = jax.jit(ring.sample, static_argnums=2)(replay, jax.random.key(0), 64, jnp.asarray(tail), jnp.asarray(count))
+    noise = jnp.asarray(np.zeros(batch.action.shape, np.float32))
 
+    @jax.jit
     def target(rewards: jax.Array) -> jax.Array:
         learned = Batch(batch.observation, batch.action, rewards, batch.next_observation, batch.terminated)
         return sac.critic_target(agent, learned, noise, 0.99)
 
-    plain = learner.reward.reward(state, batch)
-    doubled = learner.reward.reward(state._replace(lifelong_weight=2 * state.lifelong_weight), batch)
-    lifelong = learner.reward.reward_terms(state, batch)["reward_lifelong"]
+    reward_of, terms_of = jax.jit(learner.reward.reward), jax.jit(learner.reward.reward_terms)
+    plain = np.asarray(reward_of(state, batch))
+    doubled = np.asarray(reward_of(state._replace(lifelong_weight=2 * state.lifelong_weight), batch))
+    lifelong = np.asarray(terms_of(state, batch)["reward_lifelong"])
     assert float(lifelong.max()) == 1.0
     np.testing.assert_allclose(target(doubled) - target(plain), 0.5 * lifelong, atol=1e-4)
     np.testing.assert_allclose(target(plain + 3.0) - target(plain), 3.0, atol=1e-4)
-    np.testing.assert_allclose(target(plain) - plain, target(jnp.zeros_like(plain)), atol=1e-4)
+    np.testing.assert_allclose(target(plain) - plain, target(np.zeros_like(plain)), atol=1e-4)
 
 
 def test_graph_memory_and_extrinsic_reward_train(chunks) -> None:
@@ -178,7 +184,7 @@ def test_shannon_entropies_of_the_latest_episodes(chunks) -> None:
     start, length = (np.array([getattr(last[a], name) for a in range(2)]) for name in ("start", "length"))
     values = np.asarray(learner.shannon_entropies(start, length))
     for agent in range(2):
-        states = np.asarray(learner.state.replay.state[agent, start[agent] + 1 + np.arange(length[agent])], np.float64)
+        states = np.asarray(learner.state.replay.state, np.float64)[agent, start[agent] + 1 + np.arange(length[agent])]
         kernel = np.exp(-np.square(states[:, None] - states[None]).sum(-1) / 2.0)
         eigenvalues = np.clip(np.linalg.eigvalsh(kernel / len(states)), 0, None)
         expected = np.log2((eigenvalues**1.001).sum()) / (1 - 1.001)
