@@ -175,7 +175,7 @@ class IntrinsicReward:
     ) -> Float[np.ndarray, " B"]:
         """The intrinsic reward of a batch of transitions. Changes nothing."""
         batch = self._batch(ids, observations, actions, next_observations, rewards, terminated)
-        return np.asarray(self._programs.reward(self.state, self.kept, self.source.encoding, *batch))
+        return np.array(self._programs.reward(self.state, self.kept, self.source.encoding, *batch))  # one's own to write to
 
     def reward_terms(
         self,
@@ -189,7 +189,7 @@ class IntrinsicReward:
         """The named parts of the reward, before their weights."""
         batch = self._batch(ids, observations, actions, next_observations, rewards, terminated)
         terms = self._programs.terms(self.state, self.kept, self.source.encoding, *batch)
-        return {name: np.asarray(term) for name, term in terms.items()}
+        return {name: np.array(term) for name, term in terms.items()}
 
     @property
     def memory_size(self) -> int:
