@@ -175,7 +175,7 @@ class IntrinsicReward:
     ) -> Float[np.ndarray, " B"]:
         """The intrinsic reward of a batch of transitions. Changes nothing."""
         batch = self._batch(ids, observations, actions, next_observations, rewards, terminated)
-        return np.array(self._programs.reward(self.state, self.kept, self.source.encoding, *batch))  # one's own to write to
+        return np.array(self._programs.reward(self.state, self.kept, self.source.encoding, *batch))
 
     def reward_terms(
         self,
