@@ -2,13 +2,14 @@
 
 Most of a test's time is compiling. Many tests need the same programs: what one process has compiled, the others load. And XLA is
 told not to polish machine code that runs for a moment, and to write it with the simpler of its two emitters; what it makes of a
-program before that is what users get.
+program before that is what users get. Files that take long begin: one that is left to the end leaves a processor idle.
 """
 
 import atexit
 import os
 import shutil
 import tempfile
+from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MUJOCO_GL", "disable")
@@ -23,6 +24,7 @@ for setting in ("xla_backend_optimization_level=0", "xla_cpu_use_fusion_emitters
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
 
+import pytest
 from jaxtyping import install_import_hook
 
 install_import_hook("element_rl", "beartype.beartype")
@@ -30,3 +32,27 @@ install_import_hook("element_rl", "beartype.beartype")
 import jax
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+LONG = (
+    "test_explore",
+    "test_cluster",
+    "test_runner",
+    "test_reaches_the_learner",
+    "test_offline",
+    "test_command",
+    "test_kills",
+    "test_training",
+    "test_so_far",
+    "test_tasks",
+    "test_maze",
+    "test_cli",
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.option.loadscopereorder = False  # pytest-xdist would begin with the files that have most tests
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: order.get(Path(item.path).stem, len(LONG)))

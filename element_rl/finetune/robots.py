@@ -44,9 +44,6 @@ class OnRobots:
 
         begun = (path / "config.json").exists()
         run = reopen_run(settings, path) if begun else create_run(settings, path)
-        summary = run.read_summary()
-        if summary.get("steps", 0) >= settings.steps and summary.keys() >= facts.keys():
-            return summary
         return explore(settings, run, watch, stop, begun, wait_seconds, begin, facts)
 
     def _begin(self, explorer: Explorer, transfer: dict[str, Any]) -> None:

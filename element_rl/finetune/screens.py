@@ -64,9 +64,6 @@ class OnScreens:
         begun = (path / "config.json").exists()
         settings = self._settings_in(path) if begun else self.task
         run = reopen_run(settings, path) if begun else create_run(settings, path)
-        summary = run.read_summary()
-        if summary.get("steps", 0) >= settings.steps and summary.keys() >= facts.keys():
-            return summary
         return train(settings, run, watch, stop, begun, wait_seconds, begin, {**facts, **self._facts})
 
     def _settings_in(self, path: Path) -> OnPolicyConfig:

@@ -56,6 +56,9 @@ def finetune(
     write_json(home / TRANSFER, transfer | {"config": dataclasses.asdict(config)})
 
     def trained(stage: Stage, path: Path, start: dict[str, Any] | None, facts: Mapping[str, Any]) -> dict[str, Any]:
+        written = RunFolder.open(path).read_summary() if (path / "config.json").exists() else {}
+        if written.get("steps", 0) >= form.task.steps and written.keys() >= facts.keys():
+            return written
         return form.trained(path, start, facts, lambda progress: watch(stage, progress), stop, wait_seconds)
 
     facts = {name: transfer[name] for name in ("zero_shot_return", "transferred_step", "transferred_from")}
@@ -86,8 +89,7 @@ class Form(Protocol):
         stop: Callable[[], bool],
         wait_seconds: float,
     ) -> dict[str, Any]:
-        """The summary of the run in a folder, with these facts. It is begun, as `transfer` says or from scratch, continued, or
-        left as it is."""
+        """The summary of the run in a folder, with these facts. It is begun, as `transfer` says or from scratch, or continued."""
 
 
 def form_of(config: FinetuneConfig) -> Form:

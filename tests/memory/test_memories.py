@@ -185,12 +185,12 @@ def test_hnsw_finds_almost_all_neighbours() -> None:
 
 
 def test_hnsw_keeps_as_many_candidates_as_the_recall_takes(tmp_path) -> None:
-    points = np.random.default_rng(0).normal(size=(30_000, DIM)).astype(np.float32)
+    points = np.random.default_rng(0).normal(size=(12_000, DIM)).astype(np.float32)
     easy, strict = make_memory("hnsw", DIM, recall=0.5), make_memory("hnsw", DIM, recall=1.0)
     fixed = make_memory("hnsw", DIM, search_candidates=40)
     for memory in (easy, strict, fixed):
-        for start in range(0, 30_000, 5_000):
-            memory.insert(points[start : start + 5_000])
+        for start in range(0, 12_000, 2_000):  # at 10,000 it looks how many it takes
+            memory.insert(points[start : start + 2_000])
     assert easy.search_candidates < 64
     assert easy.search_candidates < strict.search_candidates
     assert fixed.search_candidates == 40
