@@ -6,6 +6,7 @@ d3rlpy is no dependency of this library, and is best installed in an environment
 says how, and what came out. Nothing here imports `element_rl`: it is what a user of d3rlpy would write.
 """
 
+import importlib.util
 import sys
 from typing import Any
 
@@ -47,9 +48,9 @@ def mdp_dataset(d3rlpy: Any, dataset: Any) -> Any:
 
 
 if __name__ == "__main__":
-    try:
-        import d3rlpy as _  # noqa: F401
-    except ImportError:
+    if importlib.util.find_spec("d3rlpy") is None:
         print("This example needs d3rlpy and Minari: pip install d3rlpy 'minari[hdf5]'")
+    elif len(sys.argv) < 2:
+        print("Which dataset? python examples/train_with_d3rlpy.py NAME [STEPS]")
     else:
         main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 500)
