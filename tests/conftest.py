@@ -29,9 +29,13 @@ from jaxtyping import install_import_hook
 
 install_import_hook("element_rl", "beartype.beartype")
 
+import hypothesis
 import jax
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+# The same examples every time, however long one takes where others need the processors too.
+hypothesis.settings.register_profile("tests", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("tests")
 
 LONG = (
     "test_explore",

@@ -193,9 +193,7 @@ def test_sigterm_writes_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> No
     ]
     process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True, start_new_session=True)
     metrics = tmp_path / "run" / "metrics.csv"
-    for _ in range(600):
-        if metrics.exists():
-            break
+    while process.poll() is None and not metrics.exists():
         time.sleep(0.1)
     os.killpg(process.pid, signal.SIGTERM)
     output, _ = process.communicate(timeout=120)

@@ -26,7 +26,7 @@ def chunk_of(lengths: list[int], rows: int, first: int) -> tuple[np.ndarray, np.
     return padded, np.array(values, np.float32), len(final)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=3), min_size=1, max_size=12))
 def test_ledger_against_a_list(chunks: list[list[int]]) -> None:
     """Every sampleable transition is (o, next o) of one episode; each stored episode is there whole or not at all."""

@@ -98,8 +98,10 @@ def start(arguments: list[str]) -> subprocess.Popen:
 
 def wait_for_a_part(process: subprocess.Popen, parts: Path) -> None:
     """Until the process has written its first part. It may have been so quick that it has ended since."""
+    deadline = time.monotonic() + 120
     while process.poll() is None and not (
         parts.exists() and any(name.startswith("part_") for name in os.listdir(parts))
     ):
+        assert time.monotonic() < deadline
         time.sleep(0.01)
     assert process.poll() in (None, 0), process.communicate()

@@ -51,14 +51,12 @@ def test_stopped_and_continued(
 def test_killed_at_any_moment(run: RunFolder, undisturbed: Dataset, tmp_path: Path) -> None:
     arguments = command_line(run, tmp_path, workers=1)
     generator = np.random.default_rng()
-    begun = time.monotonic()
     process = start(arguments)
     parts = tmp_path / "hopper" / ".test-v0.parts"
     wait_for_a_part(process, parts)
     time.sleep(generator.uniform(0, 0.3))
     process.kill()
     process.communicate()
-    assert time.monotonic() - begun < 60
     if known_datasets(tmp_path) == []:
         assert main(arguments) == 0
     assert_same(undisturbed, read_dataset("hopper/test-v0", tmp_path))

@@ -21,7 +21,7 @@ def fresh(points: np.ndarray, states: np.ndarray, k: int, own: np.ndarray) -> np
     return np.sort(distances, axis=1)[:, :k]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 2**31),
     batches=st.lists(st.integers(0, 20), min_size=1, max_size=5),

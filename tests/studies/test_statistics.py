@@ -142,9 +142,9 @@ def test_a_curve_takes_no_time() -> None:
     values = RANDOM.normal(size=(10, 100))
     times = []
     for _ in range(5):
-        began = time.perf_counter()
+        began = time.thread_time()
         curve_with_interval(values)
-        times.append(time.perf_counter() - began)
+        times.append(time.thread_time() - began)
     assert min(times) < 0.2
 
 
