@@ -25,40 +25,27 @@ The peers come with `pip install -e '.[sb3]'` (PyTorch as its CPU build).
 from __future__ import annotations
 
 import dataclasses
-import gc
 import importlib.util
-import multiprocessing
 import os
 import statistics
-import time
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tyro
 
 from benchmarks.tables import PAGE, markdown_table, provenance, replace_table, significant, source_line
+from benchmarks.training_contenders import Contender, Make, ours, sb3_sac, sbx_sac
 from element_rl.files import write_json
 from element_rl.provenance import commit
 
 PEERS = ("sbx", "stable_baselines3", "torch")
 PACKAGES = ("jax", "sbx-rl", "stable-baselines3", "torch", "gymnasium", "mujoco", "faiss-cpu")
 THREADS = 2
-STATE_SIZE = 11
-NUM_NEIGHBOURS = 3
-RECOMPILED_AT_MOST = 5  # slices in a row that may be run again
 PLAIN = "ours, extrinsic"
 SBX, SBX_CHUNKED = "SBX SAC", "SBX SAC, 64 updates a call"
 RATIOS = ("of_sbx", "of_sbx_chunked", "of_sb3_as_it_comes", "of_sb3")
 SB3_ONE, SB3_TWO = "SB3 SAC, 1 thread", "SB3 SAC, 2 threads"
-
-Train = Callable[[int], None]  # so many environment steps, each with its update, and wait for the last one
-Make = Callable[..., AbstractContextManager[Train]]  # a contender, ready to train
 
 
 @dataclass(frozen=True)
@@ -107,12 +94,12 @@ def main(settings: Settings) -> dict[str, Any]:
 
 def contenders(settings: Settings) -> dict[str, tuple[Make, tuple[Any, ...], int]]:
     """Name → how to make it, with which arguments, and the steps of its slice (slow ones get fewer)."""
-    steps = settings.slice_steps
+    steps, filled = settings.slice_steps, (settings.env, settings.stored, settings.chunk_steps)
     entries: dict[str, tuple[Make, tuple[Any, ...], int]] = {
-        PLAIN: (ours, (settings, "extrinsic", 0), steps),
+        PLAIN: (ours, (*filled, "extrinsic", 0), steps),
     }
     for remembered in settings.remembered:
-        entries[_element_name(remembered)] = (ours, (settings, "element", remembered), steps)
+        entries[_element_name(remembered)] = (ours, (*filled, "element", remembered), steps)
     entries[SBX] = (sbx_sac, (settings.env, 1), steps // 4)
     entries[SBX_CHUNKED] = (sbx_sac, (settings.env, settings.chunk_steps), steps // 4)
     entries[SB3_ONE] = (sb3_sac, (settings.env, 1, None), steps // 8)
@@ -199,164 +186,6 @@ def render(result: dict[str, Any]) -> str:
         f"contender's main process ever got more than {got:.1f} of the cores."
     )
     return f"{markdown_table(header, rows)}\n\n{about} {source_line(result['source'])}"
-
-
-class Contender:
-    """A process that trains when told to, and is idle otherwise."""
-
-    def __init__(self, make: Make, arguments: tuple[Any, ...], steps: int) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.steps = steps
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, make, arguments))
-        self._process.start()
-        theirs.close()
-        self._ask(steps)  # to warm up
-
-    def rate(self) -> tuple[float, float]:
-        """Steps per second of one slice, and processor seconds of its (main) process per second."""
-        for _ in range(RECOMPILED_AT_MOST):
-            seconds, processor_seconds, compiled = self._ask(self.steps)
-            if compiled == 0:
-                break
-        return self.steps / seconds, processor_seconds / seconds
-
-    def close(self) -> None:
-        if self._process.is_alive():
-            self._connection.send(None)
-        self._process.join()
-
-    def _ask(self, steps: int) -> tuple[float, float, int]:
-        self._connection.send(steps)
-        answer = self._connection.recv()
-        if isinstance(answer, str):
-            raise RuntimeError(answer)
-        return answer
-
-
-def _serve(connection: Connection, make: Make, arguments: tuple[Any, ...]) -> None:
-    """In the process of a contender: seconds and processor seconds of every slice asked for, and how often JAX compiled."""
-    compiled: list[str] = []
-
-    def see(event: str, duration_secs: float, **_: str | int) -> None:
-        if "backend_compile" in event:
-            compiled.append(event)
-
-    try:
-        import jax.monitoring
-
-        jax.monitoring.register_event_duration_secs_listener(see)
-        with make(*arguments) as train:
-            while (steps := connection.recv()) is not None:
-                gc.collect()
-                compiled.clear()
-                began, processor_began = time.perf_counter(), time.process_time()
-                train(steps)
-                seconds, processor_seconds = time.perf_counter() - began, time.process_time() - processor_began
-                connection.send((seconds, processor_seconds, len(compiled)))
-    except BaseException:
-        connection.send(traceback.format_exc())
-        raise
-
-
-@contextmanager
-def ours(settings: Settings, reward: str, remembered: int) -> Iterator[Train]:
-    """This library in the middle of a training run: replay and memory filled beforehand."""
-    import jax
-
-    from benchmarks import bench_training
-
-    same = bench_training.Settings(env=settings.env, stored=settings.stored, chunk_steps=settings.chunk_steps)
-    with bench_training._filled_explorer(same, 1, reward, remembered) as explorer:
-        assert explorer.learner.state.replay.state.shape[-1] == STATE_SIZE
-
-        def train(steps: int) -> None:
-            for _ in range(steps // settings.chunk_steps):
-                explorer.train_chunk()
-            jax.block_until_ready(explorer.learner.state)
-
-        yield train
-
-
-@contextmanager
-def sbx_sac(env: str, updates_per_call: int) -> Iterator[Train]:
-    """SAC of SBX."""
-    import jax
-    import sbx
-
-    model = sbx.SAC("MlpPolicy", _peer_environment(env), **_peer_options(updates_per_call))
-    yield _learning(model, lambda: jax.block_until_ready((model.policy.actor_state, model.policy.qf_state)))
-
-
-@contextmanager
-def sb3_sac(env: str, threads: int, remembered: int | None) -> Iterator[Train]:
-    """SAC of Stable-Baselines3, with a kNN bonus where states are remembered."""
-    import stable_baselines3
-    import torch
-
-    torch.set_num_threads(threads)
-    options = _peer_options(updates_per_call=1)
-    if remembered is not None:
-        options["replay_buffer_class"] = _bonus_buffer_class(remembered)
-    yield _learning(stable_baselines3.SAC("MlpPolicy", _peer_environment(env), device="cpu", **options), lambda: None)
-
-
-def _peer_environment(env: str) -> Any:
-    from element_rl.envs.robots import make_env
-
-    return make_env(env)  # Ant-v5 without contact forces: 27-D
-
-
-def _peer_options(updates_per_call: int) -> dict[str, Any]:
-    return {
-        "policy_kwargs": {"net_arch": [256, 256, 256]},  # ReLU and two critics are their defaults
-        "learning_rate": 3e-4,
-        "batch_size": 128,
-        "buffer_size": 1_000_000,
-        "learning_starts": 1_000,
-        "train_freq": updates_per_call,
-        "gradient_steps": updates_per_call,
-        "ent_coef": "auto_0.2",
-        "seed": 0,
-    }
-
-
-def _learning(model: Any, settle: Callable[[], Any]) -> Train:
-    """Train on: the first steps are random and without updates, so they are taken here."""
-    model.learn(model.learning_starts + 64, log_interval=None)
-
-    def train(steps: int) -> None:
-        model.learn(steps, reset_num_timesteps=False, log_interval=None)
-        settle()
-
-    return train
-
-
-def _bonus_buffer_class(remembered: int) -> type:
-    """A replay buffer whose samples carry the kNN bonus instead of the environment's reward.
-
-    The state is a fixed random projection of the next observation to 11-D; the memory is full and does not grow.
-    """
-    import torch
-    from stable_baselines3.common.buffers import ReplayBuffer
-
-    class BonusBuffer(ReplayBuffer):
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            super().__init__(*arguments, **options)
-            generator = torch.Generator().manual_seed(0)
-            observation_size = int(np.prod(self.obs_shape))
-            self.projection = torch.randn(observation_size, STATE_SIZE, generator=generator) / observation_size**0.5
-            self.memory = torch.randn(remembered, STATE_SIZE, generator=generator)
-
-        def sample(self, batch_size: int, env: Any = None) -> Any:
-            batch = super().sample(batch_size, env)
-            with torch.no_grad():
-                states = batch.next_observations.float() @ self.projection
-                nearest = torch.cdist(states, self.memory).topk(NUM_NEIGHBOURS, largest=False).values
-                bonus = torch.log1p(torch.linalg.vector_norm(nearest, dim=1, keepdim=True))
-            return batch._replace(rewards=bonus)
-
-    return BonusBuffer
 
 
 def _element_name(remembered: int) -> str:

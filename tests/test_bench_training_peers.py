@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks import bench_training_peers as bench
+from benchmarks.training_contenders import bonus_buffer_class
 
 SOURCE = {"machine": "a machine", "versions": "some versions", "commit": "abc", "date": "today"}
 
@@ -43,7 +44,7 @@ def test_bonus_of_the_peer_is_the_distance_to_its_three_nearest() -> None:
     from gymnasium.spaces import Box
 
     observations, actions = Box(-1, 1, (27,), np.float64), Box(-1, 1, (8,), np.float32)
-    buffer = bench._bonus_buffer_class(100)(10, observations, actions, device="cpu")
+    buffer = bonus_buffer_class(100)(10, observations, actions, device="cpu")
     generator = np.random.default_rng(0)
     for _ in range(10):
         observation, following = generator.normal(size=(2, 1, 27))
