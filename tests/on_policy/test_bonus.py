@@ -1,5 +1,6 @@
 """Every reward on rollouts: it reaches the advantages, asks without changing, learns, and judges parts as it judges the whole."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from small_rewards import SMALL_REWARDS
 
 from benchmarks import bench_bonus
 from element_rl.agents.a3c import generalised_advantages
@@ -16,16 +18,7 @@ from element_rl.trees import arrays_to_tree, tree_to_arrays
 
 OWN = Path(__file__).parents[2] / "examples" / "own_reward.py"
 DIM, ACTIONS = 8, 4
-SMALL: dict[str, dict[str, Any]] = {  # networks small enough for a test
-    "element": {"update_interval": 20, "update_steps": 15},
-    "rnd": {"feature_dim": 8, "target_sizes": (16,), "predictor_sizes": (16,)},
-    "icm": {"feature_dim": 8, "encoder_sizes": (16,), "inverse_sizes": (16,), "forward_sizes": (16,)},
-    "ngu": {"embedding_dim": 8, "encoder_sizes": (16,), "head_sizes": (16,), "rnd_sizes": (16,), "rnd_output_dim": 8},
-    "e3b": {"feature_dim": 8, "encoder_sizes": (16,), "head_sizes": (16,)},
-    "re3": {"pool_size": 64},
-    "rise": {"pool_size": 64},
-    "apt": {"pool_size": 64, "feature_dim": 8, "hidden_sizes": (16,)},
-}
+SMALL = SMALL_REWARDS | {"element": {"update_interval": 20, "update_steps": 15}}
 
 
 def bonus_of(name: str, **options: Any) -> Bonus:
@@ -149,11 +142,11 @@ def test_standing_still_is_not_new(name: str) -> None:
     bonus = bonus_of(name)
     state = trained(bonus)
     still = walk(5, 30)
-    still = EpisodeSoFar(np.full_like(still.states, 500.0), still.actions, still.rewards, False)
+    still = dataclasses.replace(still, states=np.full_like(still.states, 500.0))
     values, _ = bonus.rewards(state, still, 30)
     moved, _ = bonus.rewards(state, walk(5, 30), 30)
     assert values.max() < 1e-3 < 0.1 < moved.mean()
-    still = EpisodeSoFar(still.states, np.zeros_like(still.actions), still.rewards, False)  # with one action, too
+    still = dataclasses.replace(still, actions=np.zeros_like(still.actions))  # with one action, too
     assert bonus.rewards(state, still, 30)[0].max() < 1e-3
 
 

@@ -6,20 +6,14 @@ import jax
 import numpy as np
 import pytest
 from by_hand import init, observe, padded_episode, reward_of, transitions, update
+from small_rewards import SMALL_REWARDS
 
 from element_rl.cli import main
 from element_rl.replay import Transitions
 from element_rl.rewards import NAMES, Reward, RewardSpec, make_reward
 
 OWN = Path(__file__).parents[2] / "examples" / "own_reward.py"
-SMALL: dict[str, dict] = {  # networks small enough for a test
-    "element": {"memory": "exact"},
-    "e3b": {"feature_dim": 16, "encoder_sizes": (16,), "head_sizes": (16,)},
-    "icm": {"feature_dim": 16, "encoder_sizes": (16,), "inverse_sizes": (16,), "forward_sizes": (16,)},
-    "ngu": {"embedding_dim": 8, "encoder_sizes": (16,), "head_sizes": (16,), "rnd_sizes": (16,), "rnd_output_dim": 8},
-    "rnd": {"feature_dim": 16, "target_sizes": (16,), "predictor_sizes": (16,)},
-    "apt": {"pool_size": 64, "feature_dim": 16, "hidden_sizes": (16,)},
-}
+SMALL = SMALL_REWARDS | {"element": {"memory": "exact"}}
 SPEC = RewardSpec(observation_dim=3, action_dim=2, state_dim=7, max_episode_steps=6, total_steps=100)
 
 

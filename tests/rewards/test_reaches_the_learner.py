@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from small_rewards import SMALL_REWARDS
 
 from element_rl.agents.sac import SACConfig
 from element_rl.envs.collector import Chunk, Collector
@@ -17,16 +18,7 @@ from element_rl.rewards import NAMES, Reward, make_reward
 
 STEPS = 12  # of an episode
 SEEDS = [4, 7]
-OPTIONS: dict[str, dict[str, Any]] = {  # networks small enough for a test
-    "element": {"memory": "exact", "update_interval": 10, "update_steps": 5},
-    "rnd": {"feature_dim": 8, "target_sizes": (16,), "predictor_sizes": (16,)},
-    "icm": {"feature_dim": 8, "encoder_sizes": (16,), "inverse_sizes": (16,), "forward_sizes": (16,)},
-    "ngu": {"embedding_dim": 8, "encoder_sizes": (16,), "head_sizes": (16,), "rnd_sizes": (16,), "rnd_output_dim": 8},
-    "e3b": {"feature_dim": 8, "encoder_sizes": (16,), "head_sizes": (16,)},
-    "re3": {"pool_size": 64},
-    "rise": {"pool_size": 64},
-    "apt": {"pool_size": 64, "feature_dim": 8, "hidden_sizes": (16,)},
-}
+OPTIONS = SMALL_REWARDS | {"element": {"memory": "exact", "update_interval": 10, "update_steps": 5}}
 SMALL = SACConfig(hidden_sizes=(16,), batch_size=8)
 
 
