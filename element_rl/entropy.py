@@ -7,6 +7,13 @@
 with the Gaussian kernel κ(x, y) = exp(−‖x−y‖² / (2σ)): σ, here `bandwidth`, plays a variance, as printed. All three are
 functions of one set; `vmap` them over many. Padded sets pass a boolean `mask [N]`: rows where it is False do not exist.
 
+What each state adds to the entropy of its set (`renyi_shares`, `kde_shares`, `knn_shares`; beyond the paper): h_i, whose mean
+over the set is H, and which is larger the fewer others are near s_i. Eqs. 3 and 4 are such means as they stand. For Eq. 2
+
+    h_i = H + ℓ_i − mean ℓ,   ℓ_i = 1/(1−α) · log2 (A^α)_ii
+
+because tr(A^α) = Σ_i (A^α)_ii; for α → 1 it becomes −N (A log2 A)_ii, whose mean is the Shannon limit of itself.
+
 Defined everywhere, never NaN for finite states:
 - One state, or all states equal: Rényi and KDE give 0. An empty mask gives 0 in all three.
 - kNN: the distance of duplicates is 0 and its logarithm −∞, so radii are floored at `SMALLEST_RADIUS`; a set of n ≤ k
@@ -65,11 +72,7 @@ def kde_entropy(
     mask: Bool[Array, " N"] | None = None,
 ) -> Float[Array, ""]:
     """Kernel density entropy in nats, between 0 and log N (Eq. 3; each state counts itself, as printed)."""
-    mask = _full_mask(states) if mask is None else mask
-    count = jnp.maximum(jnp.sum(mask), 1)
-    kernel_sums = jnp.sum(_gram(states, bandwidth, mask), axis=1)
-    log_density = jnp.log(jnp.where(mask, kernel_sums / count, 1.0))
-    return -jnp.sum(log_density) / count
+    return _mean(kde_shares(states, bandwidth, mask), mask)
 
 
 def knn_entropy(
@@ -78,6 +81,50 @@ def knn_entropy(
     mask: Bool[Array, " N"] | None = None,
 ) -> Float[Array, ""]:
     """Kozachenko–Leonenko entropy in nats (Eq. 4); a state is never its own neighbour."""
+    return _mean(knn_shares(states, k, mask), mask)
+
+
+def renyi_shares(
+    states: Float[Array, "N D"],
+    order: int | float = 2.0,
+    bandwidth: int | float | Float[Array, ""] = 1.0,
+    mask: Bool[Array, " N"] | None = None,
+) -> Float[Array, " N"]:
+    """What each state adds to `renyi_entropy`, in bits; their mean is the entropy. 0 in the padding."""
+    mask = _full_mask(states) if mask is None else mask
+    A = _trace_one_gram(states, bandwidth, mask)
+    if float(order).is_integer() and 1 < order <= LARGEST_INTEGER_ORDER:
+        diagonal = _diagonal_of_power(A, int(order))
+        local, entropy = (_log2_or_zero(part) / (1.0 - order) for part in (diagonal, jnp.sum(diagonal)))
+    else:
+        eigenvalues, vectors = jnp.linalg.eigh(A)
+        eigenvalues = jnp.maximum(eigenvalues, 0.0)
+        powers = -eigenvalues * _log2_or_zero(eigenvalues) if order == 1 else eigenvalues**order
+        diagonal = jnp.sum(vectors**2 * powers[None], axis=1)
+        local = jnp.sum(mask) * diagonal if order == 1 else _log2_or_zero(diagonal) / (1.0 - order)
+        entropy = renyi_entropy(states, order, bandwidth, mask)
+    local = jnp.where(mask, local, 0.0)
+    return jnp.where(mask, entropy + local - _mean(local, mask), 0.0)
+
+
+def kde_shares(
+    states: Float[Array, "N D"],
+    bandwidth: int | float | Float[Array, ""] = 1.0,
+    mask: Bool[Array, " N"] | None = None,
+) -> Float[Array, " N"]:
+    """What each state adds to `kde_entropy`, in nats: minus the logarithm of the density where it is. 0 in the padding."""
+    mask = _full_mask(states) if mask is None else mask
+    count = jnp.maximum(jnp.sum(mask), 1)
+    kernel_sums = jnp.sum(_gram(states, bandwidth, mask), axis=1)
+    return -jnp.log(jnp.where(mask, kernel_sums / count, 1.0))
+
+
+def knn_shares(
+    states: Float[Array, "N D"],
+    k: int = 3,
+    mask: Bool[Array, " N"] | None = None,
+) -> Float[Array, " N"]:
+    """What each state adds to `knn_entropy`, in nats. 0 in the padding."""
     num_states, dim = states.shape
     if not 1 <= k < num_states:
         raise ValueError(f"k must be at least 1 and less than the {num_states} states, got k={k}.")
@@ -90,11 +137,10 @@ def knn_entropy(
     radii = jnp.sqrt(jax.lax.dynamic_index_in_dim(nearest, k_present - 1, axis=1, keepdims=False))
     log_radii = jnp.log(jnp.maximum(jnp.where(mask & (count > 1), radii, 1.0), SMALLEST_RADIUS))
     log_unit_ball = dim / 2 * math.log(math.pi) - math.lgamma(dim / 2 + 1)
-    safe_count = jnp.maximum(count, 1)
-    mean_log_volume = dim * jnp.sum(log_radii) / safe_count + log_unit_ball
+    log_count = jnp.log(jnp.maximum(count, 1).astype(states.dtype))
     # log(N V / k) + log k − Ψ(k): the two log k cancel.
-    entropy = jnp.log(safe_count.astype(states.dtype)) + mean_log_volume - _digamma(k_present, k)
-    return jnp.where(count > 1, entropy, 0.0)
+    shares = dim * log_radii + (log_unit_ball + log_count - _digamma(k_present, k))
+    return jnp.where(mask & (count > 1), shares, 0.0)
 
 
 def shannon_from_eigenvalues(eigenvalues: Float[Array, " N"]) -> Float[Array, ""]:
@@ -160,13 +206,17 @@ def _trace_of_gram_cube(
 
 def _trace_of_power(A: Float[Array, "N N"], order: int) -> Float[Array, ""]:
     """tr(A^order) = Σ_ij (A^a)_ij (A^b)_ij for symmetric A and a + b = order: no product beyond half the order."""
+    return jnp.sum(_diagonal_of_power(A, order))
+
+
+def _diagonal_of_power(A: Float[Array, "N N"], order: int) -> Float[Array, " N"]:
     # Dropping what cannot change the trace avoids denormal products, and keeps the CPU compiler from computing the Gram anew,
     # slowly, inside the final sum.
     A = jnp.where(A < NEGLIGIBLE, 0.0, A)
     half = order // 2
     lower = _power(A, half)
     upper = lower if order % 2 == 0 else (jnp.matmul(lower, A, precision="highest"))
-    return jnp.sum(jnp.sum(lower * upper, axis=1))
+    return jnp.sum(lower * upper, axis=1)
 
 
 def _power(A: Float[Array, "N N"], exponent: int) -> Float[Array, "N N"]:
@@ -201,6 +251,16 @@ def _gram(
 
 def _zero_outside(states: Float[Array, "N D"], mask: Bool[Array, " N"]) -> Float[Array, "N D"]:
     return jnp.where(mask[:, None], states, 0.0)  # padding may hold anything, NaN included
+
+
+def _mean(values: Float[Array, " N"], mask: Bool[Array, " N"] | None) -> Float[Array, ""]:
+    """Over the states there are; the values in the padding are 0."""
+    count = values.shape[0] if mask is None else jnp.maximum(jnp.sum(mask), 1)
+    return jnp.sum(values) / count
+
+
+def _log2_or_zero(values: Float[Array, "*N"]) -> Float[Array, "*N"]:
+    return jnp.log2(jnp.where(values > 0, values, 1.0))
 
 
 def _full_mask(states: Float[Array, "N D"]) -> Bool[Array, " N"]:

@@ -310,7 +310,9 @@ def random_policy(config: ExploreConfig) -> dict[str, Any] | None:
     """What uniformly random actions reach in as many steps: the same measures, for comparison."""
     if config.random_seeds == 0:
         return None
-    config = dataclasses.replace(config, reward="random", seeds=config.random_seeds)
+    config = dataclasses.replace(
+        config, reward="random", reward_options=(), recent_scale=False, seeds=config.random_seeds
+    )
     config, spec, reward = resolved(config)
     with Explorer(config, spec, reward, None) as explorer:
         explorer.train(lambda progress: None, lambda: False)

@@ -14,8 +14,11 @@ from element_rl.entropy import (
     _trace_of_power,
     _trace_one_gram,
     kde_entropy,
+    kde_shares,
     knn_entropy,
+    knn_shares,
     renyi_entropy,
+    renyi_shares,
 )
 
 RELATIVE = 1e-4
@@ -221,3 +224,63 @@ def test_kde_estimates_a_gaussian_density() -> None:
     states = jnp.asarray(rng.normal(size=(3000, 1)), jnp.float32)
     cross_entropy = 0.5 * math.log(2 * math.pi * (1 + sigma)) + 0.5 / (1 + sigma)
     assert float(kde(states, sigma)) + 0.5 * math.log(2 * math.pi * sigma) == pytest.approx(cross_entropy, abs=0.05)
+
+
+def reference_renyi_shares(states: np.ndarray, order: float, bandwidth: float) -> np.ndarray:
+    A = reference_gram(states, bandwidth) / len(states)
+    eigenvalues, vectors = np.linalg.eigh(A)
+    eigenvalues = np.clip(eigenvalues, 1e-300, None)
+    if order == 1:
+        return -len(A) * np.diag(vectors @ np.diag(eigenvalues * np.log2(eigenvalues)) @ vectors.T)
+    local = np.log2(np.diag(vectors @ np.diag(eigenvalues**order) @ vectors.T)) / (1 - order)
+    return reference_renyi(states, order, bandwidth) + local - local.mean()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("order", [1, 1.5, 2, 3, 4.0])
+def test_shares_of_the_renyi_entropy_match_float64(kind: str, order: float) -> None:
+    states = make_states(kind)
+    shares = renyi_shares(jnp.asarray(states), order, 0.7)
+    np.testing.assert_allclose(shares, reference_renyi_shares(states, order, 0.7), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("shares", "entropy"),
+    [
+        (lambda s, m: renyi_shares(s, 3, 0.7, m), lambda s, m: renyi_entropy(s, 3, 0.7, m)),
+        (lambda s, m: renyi_shares(s, 1.5, 0.7, m), lambda s, m: renyi_entropy(s, 1.5, 0.7, m)),
+        (lambda s, m: kde_shares(s, 0.7, m), lambda s, m: kde_entropy(s, 0.7, m)),
+        (lambda s, m: knn_shares(s, 3, m), lambda s, m: knn_entropy(s, 3, m)),
+    ],
+    ids=["order 3", "order 1.5", "kde", "knn"],
+)
+def test_shares_have_the_entropy_as_their_mean_and_padding_has_none(kind: str, shares, entropy) -> None:
+    states = make_states(kind)
+    padded = jnp.asarray(np.concatenate([states, np.full((5, states.shape[1]), np.nan, np.float32)]))
+    mask = jnp.arange(len(padded)) < len(states)
+    given = np.asarray(shares(padded, mask))
+    assert not given[len(states) :].any()
+    alone = shares(jnp.asarray(states), None)
+    np.testing.assert_allclose(given[: len(states)], alone, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(np.mean(np.asarray(alone, np.float64)), entropy(padded, mask), rtol=1e-4, atol=1e-4)
+
+
+def test_shares_by_hand() -> None:
+    """Two states at one place, the third where their kernel is 0: A = [[1, 1, 0], [1, 1, 0], [0, 0, 1]] / 3."""
+    states = jnp.array([[0.0], [0.0], [100.0]])
+    # A³ has 4/27, 4/27 and 1/27 on its diagonal: ℓ = −½ log2 of these, and H = −½ log2(9/27).
+    entropy, local = 0.5 * math.log2(3), -0.5 * np.log2(np.array([4, 4, 1]) / 27)
+    np.testing.assert_allclose(renyi_shares(states, 3), entropy + local - local.mean(), rtol=1e-6)
+    # Densities 2/3, 2/3 and 1/3.
+    np.testing.assert_allclose(kde_shares(states), -np.log([2 / 3, 2 / 3, 1 / 3]), rtol=1e-6)
+    # In one dimension a ball of radius r has the volume 2r: log(N · 2r) − Ψ(1), with r the distance to the nearest other.
+    radii = np.array([1e-12, 1e-12, 100.0])
+    np.testing.assert_allclose(knn_shares(states, 1), np.log(3 * 2 * radii) - digamma(1), rtol=1e-5)
+
+
+def test_shares_of_one_state_or_none_are_zero() -> None:
+    for count in (0, 1):
+        mask = jnp.arange(4) < count
+        for shares in (renyi_shares, kde_shares, knn_shares):
+            np.testing.assert_allclose(shares(jnp.ones((4, 2)), mask=mask), np.zeros(4), atol=1e-6)

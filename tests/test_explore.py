@@ -128,6 +128,11 @@ def test_random_and_extrinsic(tmp_path: Path) -> None:
             assert len(summary["random_policy"]["coverage"]) == 1
 
 
+def test_a_random_policy_beside_a_reward_with_options(tmp_path: Path) -> None:
+    config = dataclasses.replace(SMALL, reward_options=("credit=state",), steps=600, random_seeds=1)
+    assert explore(config, create_run(config, tmp_path / "run"))["random_policy"]["steps"] == 600
+
+
 def test_an_environment_without_positions(tmp_path: Path) -> None:
     config = dataclasses.replace(SMALL, env="Pendulum-v1", steps=600, env_options=(), random_seeds=1)
     run = create_run(config, tmp_path / "run")

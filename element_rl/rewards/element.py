@@ -20,18 +20,21 @@ Readings where the paper is silent:
    deviation 1 over the batch, which a few old episodes of low entropy do not squeeze, and which leaves no large constant for the
    critic to learn. Not where dying ends an episode: a reward below the mean would then be a reason to die.
 4. Fewer than k remembered states: the norm is over those there are.
+
+Beyond the paper, `credit="state"`: a state is paid what itself adds to H(τ) (`entropy_shares`), not the mean over its episode.
+Over the episode both come to T · H(τ), so what is maximised stays the same; who is credited for it does not.
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, get_args, get_origin
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from element_rl.entropy import kde_entropy, knn_entropy, renyi_entropy
+from element_rl.entropy import kde_entropy, kde_shares, knn_entropy, knn_shares, renyi_entropy, renyi_shares
 from element_rl.memory import exact, graph
 from element_rl.memory.auto import LARGEST_EXACT_ON_CPU
 from element_rl.memory.exact import NO_NODE, ExactMemoryState
@@ -63,6 +66,8 @@ class ElementConfig:
     # minimum and maximum over the batch, or over all so far; or mean and deviation over the batch
     normalisation: Literal["batch", "running", "standard"] = "batch"
     length_weighted: bool = False  # weigh episodes as the appendix does when their lengths differ
+    # what a state is paid of its episode's entropy: the same as all others of the episode, or what itself adds to it
+    credit: Literal["episode", "state"] = "episode"
 
     def __post_init__(self) -> None:
         if self.lifelong_weight < 0 or self.episodic_weight < 0 or self.lifelong_weight + self.episodic_weight == 0:
@@ -71,11 +76,19 @@ class ElementConfig:
         if not 0 < self.update_steps <= self.update_interval:
             window = f"T_u {self.update_steps} and U {self.update_interval}"
             raise ValueError(f"The update window must be shorter than the interval between two, got {window}.")
+        for name, allowed in _ALLOWED.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} must be {' or '.join(allowed)}, got {getattr(self, name)!r}.")
         for name in ("bandwidth", "lifelong_bandwidth", "tolerance", "num_neighbours", "estimator_neighbours"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}.")
 
 
+_ALLOWED: Mapping[str, tuple[str, ...]] = {
+    name: get_args(annotation)
+    for name, annotation in ElementConfig.__annotations__.items()
+    if get_origin(annotation) is Literal
+}
 PRESETS: Mapping[str, ElementConfig] = {
     "Hopper": ElementConfig(estimator="kde", graph=GraphConfig(search_steps=20, restarts=20)),
     "Walker2d": ElementConfig(estimator="knn", graph=GraphConfig(search_steps=10, restarts=5)),
@@ -138,7 +151,7 @@ class ElementReward:
 
         A memory on the host cannot be asked here: its answer is given as `neighbour_distances`.
         """
-        entropy = self.episode_entropy(episode)
+        entropy = self.entropy_shares(episode)
         distances = self._query(state, episode) if neighbour_distances is None else neighbour_distances
         length = jnp.sum(episode.mask).astype(jnp.float32)
         episodes = state.episodes + 1
@@ -148,12 +161,11 @@ class ElementReward:
         state = state._replace(
             memory=self._insert(state.memory, entering),
             memory_size=state.memory_size + entering.number,
-            entropy_range=widened(state.entropy_range, noted[None]),
+            entropy_range=widened(state.entropy_range, noted, episode.mask),
             episodes=episodes,
             mean_squared_length=mean_squared_length,
         )
-        rows = episode.mask.shape[0]
-        return state, {"episode_entropy": jnp.full(rows, noted), "neighbour_distances": distances}
+        return state, {"episode_entropy": noted, "neighbour_distances": distances}
 
     def refresh(
         self,
@@ -207,6 +219,17 @@ class ElementReward:
         if self.config.estimator == "kde":
             return kde_entropy(episode.state, self.config.bandwidth, episode.mask)
         return knn_entropy(episode.state, self.config.estimator_neighbours, episode.mask)
+
+    def entropy_shares(self, episode: Episode) -> Float[Array, " T"]:
+        """What each transition is paid of H(τ): their mean is H(τ), however it is shared."""
+        config = self.config
+        if config.credit == "episode":
+            return jnp.full(episode.mask.shape, self.episode_entropy(episode))
+        if config.estimator == "renyi":
+            return renyi_shares(episode.state, config.renyi_order, config.bandwidth, episode.mask)
+        if config.estimator == "kde":
+            return kde_shares(episode.state, config.bandwidth, episode.mask)
+        return knn_shares(episode.state, config.estimator_neighbours, episode.mask)
 
     def novelty(self, neighbour_distances: Float[Array, "B K"]) -> Float[Array, " B"]:
         """r_l from the noted distances (Eq. 15, or Proposition 2's alternatives); 0 where nothing is remembered."""

@@ -3,7 +3,7 @@
 An off-policy agent learns from an episode after its end, when the entropy of the episode is known. An on-policy agent learns
 from a rollout, a part of an episode still running. The paper (end of its method section): "record the episodic state entropy
 values for each state and assign the average entropy values of s^kNN to r_ep". So every remembered state, a *node*, keeps
-the entropy of the episode it was in, and
+the entropy of the episode it was in (or, with `credit="state"`, what itself added to it), and
 
     r_ep(s) = mean over the k nodes nearest to s of their episodes' entropies        (an estimate of Eq. 11: nearby states
                                                                                      were in these episodes)
@@ -101,7 +101,7 @@ class OnPolicyElement:
         asks_all = config.episodic_nodes == "all"
         visited = total_steps + spare if asks_all else 0
         self._episodic = NodeStore(config.element, state_dim, visited, config.merge_distance)
-        self._entropy = jax.jit(self._padded_entropy)
+        self._shares = jax.jit(self._padded_shares)
         self._scale = jax.jit(self._scaled)
         self._latest: tuple[OnPolicyElementState, Float[np.ndarray, "T D"], Judged] | None = None
 
@@ -147,12 +147,12 @@ class OnPolicyElement:
     ) -> tuple[OnPolicyElementState, float]:
         """An episode has ended at the agent's `step`: its states become nodes. Also its entropy."""
         length = len(states)
-        entropy = self._episode_entropy(states)
+        shares = self._entropy_shares(states)
         episodes = int(state.episodes) + 1
         mean_squared_length = float(state.mean_squared_length)
         mean_squared_length += (length**2 - mean_squared_length) / episodes
-        noted = entropy * length / max(mean_squared_length, 1.0) if self.config.element.length_weighted else entropy
-        entropies = np.full(length, noted, np.float32)
+        noted = shares * length / max(mean_squared_length, 1.0) if self.config.element.length_weighted else shares
+        entropies = noted.astype(np.float32)
         enters = window_of(step - length, length, self.config.element)
         state = state._replace(
             episodic=self._episodic.append(state.episodic, states, entropies),
@@ -160,7 +160,7 @@ class OnPolicyElement:
             episodes=np.asarray(episodes, np.int64),
             mean_squared_length=np.asarray(mean_squared_length, np.float64),
         )
-        return state, entropy
+        return state, float(np.mean(shares))
 
     def condition(self, state: OnPolicyElementState, states: Float[np.ndarray, "T D"]) -> float:
         """The share of the states for which Proposition 2's condition holds."""
@@ -197,15 +197,16 @@ class OnPolicyElement:
             low_high.append(jnp.stack(own))
         return jnp.stack(terms), jnp.stack(low_high)
 
-    def _episode_entropy(self, states: Float[np.ndarray, "T D"]) -> float:
-        return float(self._entropy(_padded(states, 0.0), np.int32(len(states))))
+    def _entropy_shares(self, states: Float[np.ndarray, "T D"]) -> Float[np.ndarray, " T"]:
+        shares = self._shares(_padded(states, 0.0), np.int32(len(states)))
+        return np.asarray(shares, np.float64)[: len(states)]
 
-    def _padded_entropy(self, states: Float[Array, "T D"], length: Int[Array, ""]) -> Float[Array, ""]:
+    def _padded_shares(self, states: Float[Array, "T D"], length: Int[Array, ""]) -> Float[Array, " T"]:
         rows = jnp.arange(states.shape[0])
         nothing = jnp.zeros((states.shape[0], 0))
         zeros = jnp.zeros(states.shape[0])
         episode = Episode(nothing, nothing, nothing, zeros, zeros > 0, states, rows < length, rows)
-        return self._element.episode_entropy(episode)
+        return self._element.entropy_shares(episode)
 
 
 def padded_length(rows: int) -> int:

@@ -114,6 +114,24 @@ def test_observe_notes_the_entropy_and_the_distances_to_the_memory_before_it() -
     assert int(state.memory_size) == 3, "step 20 is in no window: t mod 10 = 0"
 
 
+def test_a_state_can_be_paid_what_itself_adds_to_the_entropy() -> None:
+    """Two states at one place and one far away: densities 2/3, 2/3, 1/3, so shares −log of these; their mean is H."""
+    reward = element(estimator="kde", credit="state")
+    state = init(reward, jax.random.key(0), SPEC)
+    states = np.array([[0.0, 0.0], [0.0, 0.0], [100.0, 0.0]], np.float32)
+    _, notes = observe(reward, state, episode_of(states))
+    np.testing.assert_allclose(notes["episode_entropy"][:3], -np.log([2 / 3, 2 / 3, 1 / 3]), rtol=1e-5)
+    entropy = float(kde_entropy(jnp.asarray(states)))
+    assert float(np.mean(notes["episode_entropy"][:3])) == pytest.approx(entropy, rel=1e-5)
+
+
+def test_running_scale_of_states_paid_by_themselves_knows_the_smallest_and_the_largest() -> None:
+    reward = element(estimator="kde", credit="state", normalisation="running")
+    states = np.array([[0.0, 0.0], [0.0, 0.0], [100.0, 0.0]], np.float32)
+    state, _ = observe(reward, init(reward, jax.random.key(0), SPEC), episode_of(states))
+    np.testing.assert_allclose(state.entropy_range, -np.log([2 / 3, 1 / 3]), rtol=1e-5)
+
+
 def test_window_is_algorithm_3s() -> None:
     config = ElementConfig(update_interval=10, update_steps=4)
     steps = np.arange(35)

@@ -61,6 +61,14 @@ def test_episodic_term_is_the_mean_entropy_of_the_nearest_nodes() -> None:
     np.testing.assert_allclose(given, scaled, rtol=1e-5)
 
 
+def test_nodes_can_keep_what_themselves_added() -> None:
+    """Two states at one place and one far away have shares of log 3/2, log 3/2 and log 3 (KDE): 0, 0 and 1 after scaling."""
+    reward = element({"normalisation": "batch"}, num_neighbours=1, estimator="kde", credit="state")
+    state, entropy = reward.observe(reward.init(), line(0, 0, FAR), 3)
+    assert entropy == pytest.approx((2 * np.log(1.5) + np.log(3)) / 3, rel=1e-5)
+    np.testing.assert_allclose(reward.reward_terms(state, line(1, 2, FAR + 1))["reward_episodic"], [0, 0, 1], atol=1e-6)
+
+
 def test_lifelong_term_by_hand_and_its_windows() -> None:
     """An episode of 8 that ends at step 18 has steps 10 … 17: the states of 11, 12, 13 and 14 enter, two of them equal."""
     reward = element({"normalisation": "batch"}, num_neighbours=2, episodic_weight=0.0, lifelong_weight=1.0)
@@ -263,7 +271,8 @@ def test_hnsw_finds_the_entropies_that_exact_finds() -> None:
 
 def test_padding_changes_no_entropy() -> None:
     states = np.random.default_rng(0).normal(size=(37, 2)).astype(np.float32)
-    assert element()._episode_entropy(states) == pytest.approx(float(renyi_entropy(jnp.asarray(states), 3.0)), rel=1e-5)
+    _, entropy = element().observe(element().init(), states, 37)
+    assert entropy == pytest.approx(float(renyi_entropy(jnp.asarray(states), 3.0)), rel=1e-5)
     assert [padded_length(rows) for rows in (1, 33, 64, 65, 300, 1000)] == [32, 40, 64, 80, 320, 1024]
     assert len({padded_length(rows) for rows in range(1, 301)}) <= 14
 
