@@ -18,7 +18,7 @@ Why these maps: they are fixed, so that coverage can be compared between runs, m
 most 1000 steps: 8 s for Hopper and Walker2d, 50 s for Ant, 15 s for Humanoid. A Hopper trained on the task reward does
 about 3 m/s and ends near 24 m, a Walker2d 5 m/s and 40 m, so their maps hold a full-speed run in either direction.
 An Ant at 5 m/s gets 250 m away; explorers turn, and one that may fall without ending its episode stays within about 100 m
-(docs/results/ant-coverage.md; maps of ±25 m and ±50 m, which this library had first, were filled to their edges after 700k
+(docs/results/coverage.md; maps of ±25 m and ±50 m, which this library had first, were filled to their edges after 700k
 and 160k steps). Heights never exceed 2.5 m. What lies outside is counted in the cells of the border.
 """
 

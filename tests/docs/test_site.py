@@ -13,7 +13,7 @@ import pytest
 from browser import NAMES, Browser, find_browser
 from documents import ROOT
 
-PAGES = ("index.html", "metrics.html", "api/rewards.html", "results/ant-coverage.html")
+PAGES = ("index.html", "metrics.html", "api/rewards.html", "results/coverage.html")
 PHONE, DESKTOP = 390, 1400
 
 
@@ -57,7 +57,7 @@ def browser() -> Iterator[Browser]:
 
 def test_site_has_its_pages_and_pictures(site: Path) -> None:
     assert all((site / page).exists() for page in PAGES)
-    assert (site / "results" / "ant-coverage-1m.png").exists()
+    assert (site / "results" / "coverage.png").exists()
     assert "<math" in (site / "index.html").read_text()
 
 
