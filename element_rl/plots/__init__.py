@@ -54,5 +54,5 @@ def plot_run(runs: Sequence[Run], out: Path | None = None, say: Callable[[str], 
 def save_figure(figure: Figure, path: Path) -> Path:
     kind = path.suffix.removeprefix(".")
     metadata = {"Date": None} if kind == "svg" else None
-    write_atomically(path, lambda temporary: figure.savefig(temporary, format=kind, bbox_inches="tight", metadata=metadata))
+    write_atomically(path, partial(figure.savefig, format=kind, bbox_inches="tight", metadata=metadata))
     return path
