@@ -3,7 +3,8 @@
 The matrix-based Rényi entropy (Eq. 2) of integer order needs no eigenvalues: tr(A²) is a Frobenius norm, tr(A³) takes
 matrix products. The rows called "eigenvalues" compute the same entropy of order 3 from the spectrum of A: in JAX (float32,
 the route the library takes for orders that are no integers) and in NumPy (float64, which is also the truth of the error
-column). KDE (Eq. 3) and kNN (Eq. 4) are compared with their own definitions in float64.
+column). KDE (Eq. 3) and kNN (Eq. 4) are compared with their own definitions in float64. What each state adds to the entropy
+("shares") needs the diagonal of A³, so a whole product; for KDE and kNN the shares are what their entropy is the mean of.
 
 Run `python -m benchmarks.bench_entropy`; `--quick` takes seconds and leaves the documentation alone.
 """
@@ -28,7 +29,7 @@ from scipy.special import digamma, gammaln
 from benchmarks.one_core import on_one_core
 from benchmarks.tables import PAGE, markdown_table, provenance, replace_table, significant, source_line
 from benchmarks.trajectories import CACHE, EPISODE_STEPS, held_out_episodes
-from element_rl.entropy import kde_entropy, knn_entropy, renyi_entropy
+from element_rl.entropy import kde_entropy, knn_entropy, renyi_entropy, renyi_shares
 
 LENGTHS = (100, 250, 500, 1000)
 SLOW = "eigenvalues of order 3, JAX float32"
@@ -62,6 +63,7 @@ def measure(states: Float[np.ndarray, "T D"], repeats: int) -> list[dict[str, An
     order_3, order_2 = float_entropy(states, 3.0), float_entropy(states, 2.0)
     calls: dict[str, tuple[Callable[[], Any], float]] = {
         "Rényi order 3 (matrix product)": (partial(jax.jit(partial(renyi_entropy, order=3.0)), on_device), order_3),
+        "shares of order 3 (their mean)": (partial(jax.jit(_mean_share), on_device), order_3),
         "Rényi order 2 (Frobenius norm)": (partial(jax.jit(partial(renyi_entropy, order=2.0)), on_device), order_2),
         "KDE": (partial(jax.jit(kde_entropy), on_device), float_kde_entropy(states)),
         "kNN, k = 3": (partial(jax.jit(partial(knn_entropy, k=3)), on_device), float_knn_entropy(states, 3)),
@@ -89,6 +91,10 @@ def measure(states: Float[np.ndarray, "T D"], repeats: int) -> list[dict[str, An
         }
         for name, (_, truth) in calls.items()
     ]
+
+
+def _mean_share(states: Float[jax.Array, "T D"]) -> Float[jax.Array, ""]:
+    return jnp.mean(renyi_shares(states, 3))
 
 
 def float_entropy(states: Float[np.ndarray, "T D"], order: float) -> float:
