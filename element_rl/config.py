@@ -39,6 +39,8 @@ class ExploreConfig:
     lifelong_estimator: Literal["knn", "kde", "renyi2"] = "knn"  # which lifelong reward of Proposition 2
     # of ELEMENT's terms: minimum and maximum over the batch, or over all so far; or mean and deviation over the batch
     normalisation: Literal["batch", "running", "standard"] = "batch"
+    # who earns an episode's entropy: all its states alike (the paper), or each what itself adds to it
+    credit: Literal["episode", "state"] = "episode"
     length_weighted: bool = False  # weigh episodes of unequal length as the paper's appendix does
     update_interval: int | None = None  # U (500,000; a tenth of the steps where the run is shorter than 5 million)
     update_steps: int | None = None  # T_u (a tenth of U)
@@ -144,6 +146,7 @@ def _element_options(env: str, config: ExploreConfig) -> dict[str, Any]:
         "memory": config.memory,
         "lifelong_estimator": config.lifelong_estimator,
         "normalisation": config.normalisation,
+        "credit": config.credit,
         "length_weighted": config.length_weighted,
     }
     return options | update_window(config.steps, config.update_interval, config.update_steps)

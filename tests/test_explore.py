@@ -129,7 +129,7 @@ def test_random_and_extrinsic(tmp_path: Path) -> None:
 
 
 def test_a_random_policy_beside_a_reward_with_options(tmp_path: Path) -> None:
-    config = dataclasses.replace(SMALL, reward_options=("credit=state",), steps=600, random_seeds=1)
+    config = dataclasses.replace(SMALL, credit="state", reward_options=("bandwidth=0.5",), steps=600, random_seeds=1)
     assert explore(config, create_run(config, tmp_path / "run"))["random_policy"]["steps"] == 600
 
 
