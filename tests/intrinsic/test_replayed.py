@@ -48,23 +48,25 @@ def episodes_of(world: Walk) -> list[np.ndarray]:
     return ended
 
 
-def third_order_entropy(states: np.ndarray) -> float:
-    """−½ log2 tr(A³), A the Gram matrix over its trace."""
+def third_order_entropy(states: np.ndarray, credit: str) -> np.ndarray:
+    """−½ log2 tr(A³), A the Gram matrix over its trace, to all states alike, or to each by its place on the diagonal of A³."""
     squared = ((states[:, None] - states[None]) ** 2).sum(axis=2)
     gram = np.exp(-squared / 2) / len(states)
-    return float(-0.5 * np.log2(np.trace(gram @ gram @ gram)))
+    diagonal = np.diag(gram @ gram @ gram)
+    alike, own = -0.5 * np.log2(diagonal.sum()), -0.5 * np.log2(diagonal)
+    return alike + (own - own.mean() if credit == "state" else np.zeros(len(states)))
 
 
-@pytest.mark.parametrize("memory", ["exact", "hnsw"])
-def test_element_is_the_paper_s_on_several_environments(memory: str) -> None:
+@pytest.mark.parametrize(("memory", "credit"), [("exact", "episode"), ("hnsw", "episode"), ("exact", "state")])
+def test_element_is_the_paper_s_on_several_environments(memory: str, credit: str) -> None:
     """By brute force over everything: entropies of episodes, distances to all that entered the memory, min–max of the batch."""
     world = walk(60, 3)
-    bonus = fed(bonus_of(options={**SMALL["element"], "memory": memory}), world)
+    bonus = fed(bonus_of(options={**SMALL["element"], "memory": memory, "credit": credit}), world)
     states = np.asarray(jax.vmap(make_state_encoder(0, 4))(world.rows()[2].astype(np.float32), np.zeros((180, 0))))
     config = ElementConfig(**SMALL["element"])
     entropy, remembered = np.full(180, np.nan), []
     for episode in episodes_of(world):
-        entropy[episode] = third_order_entropy(states[episode])
+        entropy[episode] = third_order_entropy(states[episode], credit)
         remembered += episode[in_update_window(episode, config)].tolist()
     ids = np.flatnonzero(np.isfinite(entropy))
     distances = np.sqrt(((states[ids, None] - states[None, remembered]) ** 2).sum(axis=2))
