@@ -17,8 +17,8 @@ Readings where the paper is silent:
 2. Episodes of unequal length (`length_weighted`): the appendix's minimiser Σ T·H / Σ T² of the upper bound. The sum over
    the episodes a state was in is again taken by sampling: a transition is noted T·H over the running mean of T².
 3. Min–max over the batch (as literal as any) or over all seen so far: `normalisation`. Beyond the paper, "standard": mean 0 and
-   deviation 1 over the batch, which a few old episodes of low entropy do not squeeze, and which leaves no large constant for the
-   critic to learn. Not where dying ends an episode: a reward below the mean would then be a reason to die.
+   deviation 1 over the batch, which a few old episodes of low entropy do not squeeze; yet Ant covers half as much with it
+   (docs/results/element-series.md). Not where dying ends an episode: a reward below the mean would be a reason to die.
 4. Fewer than k remembered states: the norm is over those there are.
 
 Beyond the paper, `credit="state"`: a state is paid what itself adds to H(τ) (`entropy_shares`), not the mean over its episode.
