@@ -33,7 +33,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from element_rl.distances import squared_distances
 
-LARGEST_INTEGER_ORDER = 16  # beyond this eigenvalues are as cheap as the products
+LARGEST_INTEGER_ORDER = 8  # beyond this N^(1−α), the trace of N states far apart, nears the smallest float32
 NEGLIGIBLE = 1e-13  # entries of the trace-one Gram matrix below this add less than rounding to a trace of powers
 CUBE_BLOCK = (
     125  # states in a block of the cube's trace: products of this size run at full speed, smaller ones save more
@@ -60,10 +60,13 @@ def renyi_entropy(
             trace = _trace_of_gram_power(states, bandwidth, mask, int(order))
             return jnp.log2(jnp.where(trace > 0, trace, 1.0)) / (1 - order)
     eigenvalues = _eigenvalues(_trace_one_gram(states, bandwidth, mask))
-    # Σ λ^α = 1 + Σ λ (λ^(α−1) − 1), because Σ λ = 1: no digit is lost for orders close to 1.
-    logarithms = jnp.log(jnp.where(eigenvalues > 0, eigenvalues, 1.0))
-    excess = jnp.sum(eigenvalues * jnp.expm1((order - 1.0) * logarithms))
-    return jnp.log1p(excess) / ((1.0 - order) * math.log(2.0))
+    # Σ λ^α = 1 + Σ λ (λ^(α−1) − 1), because Σ λ = 1: no digit is lost for orders close to 1. Far from it the sum may be smaller
+    # than any float32, its logarithm is not.
+    logarithms = _log_or_zero(eigenvalues)
+    near = jnp.log1p(jnp.sum(eigenvalues * jnp.expm1((order - 1.0) * logarithms)))
+    far = jax.nn.logsumexp(order * logarithms, where=eigenvalues > 0)
+    logarithm = jnp.where(jnp.abs(order - 1.0) < 0.5, near, jnp.where(jnp.any(eigenvalues > 0), far, 0.0))
+    return logarithm / ((1.0 - order) * math.log(2.0))
 
 
 def kde_entropy(
@@ -95,13 +98,16 @@ def renyi_shares(
     A = _trace_one_gram(states, bandwidth, mask)
     if float(order).is_integer() and 1 < order <= LARGEST_INTEGER_ORDER:
         diagonal = _diagonal_of_power(A, int(order))
-        local, entropy = (_log2_or_zero(part) / (1.0 - order) for part in (diagonal, jnp.sum(diagonal)))
+        local, entropy = (_log_or_zero(part) / math.log(2.0) / (1.0 - order) for part in (diagonal, jnp.sum(diagonal)))
     else:
         eigenvalues, vectors = jnp.linalg.eigh(A)
-        eigenvalues = jnp.maximum(eigenvalues, 0.0)
-        powers = -eigenvalues * _log2_or_zero(eigenvalues) if order == 1 else eigenvalues**order
-        diagonal = jnp.sum(vectors**2 * powers[None], axis=1)
-        local = jnp.sum(mask) * diagonal if order == 1 else _log2_or_zero(diagonal) / (1.0 - order)
+        logarithms = _log_or_zero(eigenvalues)
+        if order == 1:
+            local = -jnp.sum(mask) / math.log(2.0) * jnp.sum(vectors**2 * (eigenvalues * logarithms)[None], axis=1)
+        else:
+            exponents = jnp.where(eigenvalues > 0, order * logarithms, -jnp.inf)
+            powers = jax.nn.logsumexp(jnp.broadcast_to(exponents, vectors.shape), axis=1, b=vectors**2)
+            local = powers / math.log(2.0) / (1.0 - order)
         entropy = renyi_entropy(states, order, bandwidth, mask)
     local = jnp.where(mask, local, 0.0)
     return jnp.where(mask, entropy + local - _mean(local, mask), 0.0)
@@ -259,8 +265,8 @@ def _mean(values: Float[Array, " N"], mask: Bool[Array, " N"] | None) -> Float[A
     return jnp.sum(values) / count
 
 
-def _log2_or_zero(values: Float[Array, "*N"]) -> Float[Array, "*N"]:
-    return jnp.log2(jnp.where(values > 0, values, 1.0))
+def _log_or_zero(values: Float[Array, "*N"]) -> Float[Array, "*N"]:
+    return jnp.log(jnp.where(values > 0, values, 1.0))
 
 
 def _full_mask(states: Float[Array, "N D"]) -> Bool[Array, " N"]:

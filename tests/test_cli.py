@@ -142,6 +142,16 @@ def test_nan_observations_name_agent_step_and_field(capsys: pytest.CaptureFixtur
         assert part in sentence
 
 
+def test_a_word_that_is_no_option_of_the_reward(tmp_path: Path) -> None:
+    """In a process of its own: here types are checked, there only what the library checks itself."""
+    arguments = ["on-policy", "Rooms-v0", "--reward-options", "credit=both", "--out", str(tmp_path / "run")]
+    done = subprocess.run([sys.executable, "-m", "element_rl.cli", *arguments], capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    assert "credit must be episode or state, got 'both'." in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_full_disk_during_a_checkpoint(tmp_path: Path) -> None:
     """Files may not grow beyond 200 kB: the checkpoint fails in one sentence, what was logged stays readable."""
     script = (

@@ -284,3 +284,11 @@ def test_shares_of_one_state_or_none_are_zero() -> None:
         mask = jnp.arange(4) < count
         for shares in (renyi_shares, kde_shares, knn_shares):
             np.testing.assert_allclose(shares(jnp.ones((4, 2)), mask=mask), np.zeros(4), atol=1e-6)
+
+
+@pytest.mark.parametrize("order", [0.5, 1.5, 5.5, 8, 9, 16, 16.5, 40])
+def test_states_far_apart_have_the_largest_entropy_at_any_order(order: float) -> None:
+    """A = I / N, so tr(A^α) = N^(1−α), which float32 does not hold for large orders; H = log2 N, and every state adds that."""
+    states = 100.0 * jnp.arange(300.0)[:, None]
+    assert float(renyi_entropy(states, order)) == pytest.approx(math.log2(300), rel=1e-4)
+    np.testing.assert_allclose(renyi_shares(states, order), math.log2(300), rtol=1e-4)

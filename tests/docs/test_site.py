@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import NAMES, Browser, find_browser
+from browser import Browser, open_browser
 from documents import ROOT
 
 PAGES = ("index.html", "metrics.html", "api/rewards.html", "results/coverage.html")
@@ -47,12 +47,7 @@ def address(site: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    program = find_browser()
-    if program is None:
-        pytest.skip(f"NOT TESTED: the documentation in a browser, for none of {', '.join(NAMES)} is on PATH.")
-    opened = Browser(program)
-    yield opened
-    opened.close()
+    yield from open_browser("the documentation")
 
 
 def test_site_has_its_pages_and_pictures(site: Path) -> None:

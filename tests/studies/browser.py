@@ -12,8 +12,11 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = (
@@ -32,8 +35,14 @@ FLAGS = (
 PATIENCE = 60.0  # seconds to wait for an answer; a loaded machine starts a browser in ten
 
 
-def find_browser() -> str | None:
-    return next((path for path in map(shutil.which, NAMES) if path), None)
+def open_browser(shows: str) -> Iterator["Browser"]:
+    """For a fixture: a browser, closed in the end. Where there is none, the tests of what it shows are skipped, loudly."""
+    program = next((path for path in map(shutil.which, NAMES) if path), None)
+    if program is None:
+        pytest.skip(f"NOT TESTED: {shows} in a browser, for none of {', '.join(NAMES)} is on PATH.")
+    opened = Browser(program)
+    yield opened
+    opened.close()
 
 
 class Browser:

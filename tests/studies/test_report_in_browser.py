@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from browser import NAMES, Browser, find_browser
+from browser import Browser, open_browser
 from invented import METHODS, invented_results
 from pages import EVIL, empty_results, one_map
 
@@ -31,12 +31,7 @@ PIXELS = (
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    program = find_browser()
-    if program is None:
-        pytest.skip(f"NOT TESTED: the page in a browser, for none of {', '.join(NAMES)} is on PATH.")
-    opened = Browser(program)
-    yield opened
-    opened.close()
+    yield from open_browser("the page")
 
 
 @pytest.fixture(scope="module")
