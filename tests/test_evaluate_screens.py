@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from small_rooms import trained_rooms
 
-from element_rl.agents.a3c import A3CConfig
 from element_rl.agents.discrete_cql import DiscreteCQLConfig
 from element_rl.collect import CollectConfig, collect
 from element_rl.envs.screens import make_screen
@@ -15,10 +15,7 @@ from element_rl.evaluate import evaluate
 from element_rl.evaluate_screens import run_screen_episode
 from element_rl.evaluators import Evaluator
 from element_rl.offline import OfflineConfig, create_offline_run, train_offline
-from element_rl.on_policy.config import OnPolicyConfig
 from element_rl.on_policy.episodes import screen_return
-from element_rl.on_policy.launch import create_run
-from element_rl.on_policy.training import train
 from element_rl.runs import RunFolder
 
 OPTIONS = {"goal_distance": 4, "max_episode_steps": 15}
@@ -26,22 +23,7 @@ OPTIONS = {"goal_distance": 4, "max_episode_steps": 15}
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    config = OnPolicyConfig(
-        "Rooms-v0",
-        reward="extrinsic",
-        steps=40,
-        seed=3,
-        seeds=2,
-        workers=0,
-        state_dim=3,
-        checkpoint_every=20,
-        random_seeds=0,
-        env_options=tuple(f"{name}={value}" for name, value in OPTIONS.items()),
-        a3c=A3CConfig(channels=(2, 2), hidden_size=8, local_steps=10),
-    )
-    run = create_run(config, tmp_path_factory.mktemp("runs") / "rooms")
-    train(config, run)
-    return run
+    return trained_rooms(tmp_path_factory.mktemp("runs") / "rooms", 3, 40, OPTIONS)
 
 
 @pytest.mark.parametrize("deterministic", [True, False])

@@ -13,6 +13,7 @@ import minari
 import numpy as np
 import pytest
 from collecting import CODE, assert_same, each_episode, wait_for_a_part
+from small_rooms import trained_rooms
 
 from element_rl.agents.a3c import A3CConfig
 from element_rl.agents.host_a3c import forward
@@ -28,29 +29,14 @@ from element_rl.on_policy.measures import episode_entropy
 from element_rl.on_policy.training import train
 from element_rl.runs import RunFolder
 
-OPTIONS = ("goal_distance=8", "max_episode_steps=25")
+OPTIONS = {"goal_distance": 8, "max_episode_steps": 25}
 SEEDS = (4, 5)
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """Two agents with a tiny network, and two checkpoints."""
-    config = OnPolicyConfig(
-        "Rooms-v0",
-        reward="extrinsic",
-        steps=60,
-        seed=SEEDS[0],
-        seeds=2,
-        workers=0,
-        state_dim=3,
-        checkpoint_every=30,
-        random_seeds=0,
-        env_options=OPTIONS,
-        a3c=A3CConfig(channels=(2, 2), hidden_size=8, local_steps=10),
-    )
-    run = create_run(config, tmp_path_factory.mktemp("runs") / "rooms")
-    train(config, run)
-    return run
+    return trained_rooms(tmp_path_factory.mktemp("runs") / "rooms", SEEDS[0], 60, OPTIONS)
 
 
 def collected(run: RunFolder, out: Path, **changes: Any) -> Dataset:
