@@ -39,8 +39,8 @@ class ExploreConfig:
     lifelong_estimator: Literal["knn", "kde", "renyi2"] = "knn"  # which lifelong reward of Proposition 2
     # of ELEMENT's terms: minimum and maximum over the batch, or over all so far; or mean and deviation over the batch
     normalisation: Literal["batch", "running", "standard"] = "batch"
-    # who earns an episode's entropy: all its states alike (the paper), or each what itself adds to it
-    credit: Literal["episode", "state"] = "episode"
+    # who earns an episode's entropy: each state what itself adds to it, or all alike (episode, the paper's form)
+    credit: Literal["episode", "state"] = "state"
     length_weighted: bool = False  # weigh episodes of unequal length as the paper's appendix does
     update_interval: int | None = None  # U (500,000; a tenth of the steps where the run is shorter than 5 million)
     update_steps: int | None = None  # T_u (a tenth of U)

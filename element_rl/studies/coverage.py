@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from element_rl.studies.comparison import (
     SCALES,
     baseline_cells,
-    cell_of,
     curves_of,
+    element_cells,
     length_notes,
     maps_of,
     scores_of,
@@ -17,7 +17,7 @@ from element_rl.studies.tables import aggregate_table, improvement_table, score_
 
 
 def cells(scale: Scale) -> list[Cell]:
-    return [cell for env in scale.envs for cell in (cell_of(env, "element", scale), *baseline_cells(env, scale))]
+    return [cell for env in scale.envs for cell in (*element_cells(env, scale), *baseline_cells(env, scale))]
 
 
 def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:

@@ -7,8 +7,8 @@ from element_rl.studies.comparison import (
     SCALES,
     baseline_cells,
     by_environment,
-    cell_of,
     curves_of,
+    element_cells,
     length_notes,
     mean_of,
     scores_of,
@@ -21,7 +21,11 @@ OURS = "element, β = 0"
 
 
 def cells(scale: Scale) -> list[Cell]:
-    return [cell for env in scale.envs for cell in (cell_of(env, OURS, scale, beta=0.0), *baseline_cells(env, scale))]
+    return [
+        cell
+        for env in scale.envs
+        for cell in (*element_cells(env, scale, OURS, beta=0.0), *baseline_cells(env, scale))
+    ]
 
 
 def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:

@@ -103,6 +103,6 @@ def test_the_two_comparisons_share_their_baselines(name: str) -> None:
     shared = wide.keys() & deep.keys()
     assert {wide[cell].method for cell in shared} == {*BASELINES, "random"}
     assert len(shared) == len(scale.envs) * 5
-    assert len(wide) == len(deep) == len(scale.envs) * 6
+    assert len(wide) == len(deep) == len(scale.envs) * 7  # both forms of ELEMENT are not shared
     other = {cell.name for cell in coverage.cells(SMOKE)} if name != "smoke" else set()
     assert not other & wide.keys()  # other settings are other cells
