@@ -129,7 +129,7 @@ def test_random_and_extrinsic(tmp_path: Path) -> None:
 
 
 def test_a_random_policy_beside_a_reward_with_options(tmp_path: Path) -> None:
-    config = dataclasses.replace(SMALL, credit="state", reward_options=("bandwidth=0.5",), steps=600, random_seeds=1)
+    config = dataclasses.replace(SMALL, credit="state", reward_options=("renyi_order=2.0",), steps=600, random_seeds=1)
     assert explore(config, create_run(config, tmp_path / "run"))["random_policy"]["steps"] == 600
 
 
@@ -239,10 +239,33 @@ def test_only_the_task_ends_an_episode_by_falling() -> None:
 
 
 def test_element_takes_the_options_that_have_no_flag_of_their_own() -> None:
-    config = ExploreConfig("PointMaze", steps=1000, reward_options=("bandwidth=10.0", "num_neighbours=5"))
+    config = ExploreConfig("PointMaze", steps=1000, reward_options=("renyi_order=2.0", "num_neighbours=5"))
     reward = resolved(config)[2]
     assert isinstance(reward, ElementReward)
-    assert (reward.config.bandwidth, reward.config.num_neighbours, reward.config.update_interval) == (10, 5, 100)
-    for given, said in (("lifelong_weight=1", "an option of its own: --beta"), ("sigma=1", "does not take .* sigma;")):
+    assert (reward.config.renyi_order, reward.config.num_neighbours, reward.config.update_interval) == (2, 5, 100)
+    for given, said in (
+        ("lifelong_weight=1", "an option of its own: --beta"),
+        ("bandwidth=1", "an option of its own: --bandwidth"),
+        ("sigma=1", "does not take .* sigma;"),
+    ):
         with pytest.raises(ValueError, match=said):
             resolved(dataclasses.replace(config, reward_options=(given,)))
+
+
+def test_the_kernel_of_kde_is_narrower_than_the_paper_s_unless_said() -> None:
+    def bandwidth(env: str, **settings: object) -> float:
+        config, _, reward = resolved(ExploreConfig(env, steps=1000, **settings))  # type: ignore[arg-type]
+        assert isinstance(reward, ElementReward)
+        assert config.bandwidth == reward.config.bandwidth
+        return reward.config.bandwidth
+
+    assert (bandwidth("Hopper"), bandwidth("Walker2d", estimator="kde")) == (0.1, 0.1)
+    assert (bandwidth("Ant"), bandwidth("PointMaze"), bandwidth("Hopper", estimator="renyi")) == (1.0, 1.0, 1.0)
+    assert (bandwidth("Hopper", bandwidth=1.0), bandwidth("Ant", bandwidth=3.0)) == (1.0, 3.0)
+
+
+def test_states_are_paid_what_they_add_unless_the_paper_s_form_is_asked_for() -> None:
+    for settings, credit in (({}, "state"), ({"credit": "episode"}, "episode")):
+        reward = resolved(ExploreConfig("Ant", steps=1000, **settings))[2]  # type: ignore[arg-type]
+        assert isinstance(reward, ElementReward)
+        assert reward.config.credit == credit

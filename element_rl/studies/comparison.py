@@ -57,14 +57,14 @@ def cell_of(env: str, method: str, scale: Scale, **settings: object) -> Cell:
 
 
 def element_cells(env: str, scale: Scale, method: str = "element", **settings: object) -> list[Cell]:
-    """ELEMENT as it is by default, and beside it the paper's form, which pays all states of an episode alike.
+    """ELEMENT as it is by default, and beside it the paper's form, which pays all states of an episode alike (and has σ = 1).
 
     On rollouts, where r_ep is a reward of places, the paper's form is the default (docs/results/on-policy.md).
     """
     ours = cell_of(env, method, scale, **settings)
     if is_screen(env):
         return [ours]
-    return [ours, cell_of(env, f"{method} (paper)", scale, credit="episode", **settings)]
+    return [ours, cell_of(env, f"{method} (paper)", scale, credit="episode", bandwidth=1.0, **settings)]
 
 
 def baseline_cell(env: str, name: str, scale: Scale, **settings: object) -> Cell:
