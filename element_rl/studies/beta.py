@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float, Num
 
 from element_rl.envs.point_maze import START
-from element_rl.studies.comparison import SMOKE, cell_of, curves_of, length_notes, maps_of, scores_of
+from element_rl.studies.comparison import PAPER_FORM, SMOKE, cell_of, curves_of, length_notes, maps_of, scores_of
 from element_rl.studies.grid import Cell, Findings, FinishedCell, Scale, Study
 from element_rl.studies.tables import score_table
 
@@ -34,13 +34,14 @@ SCALES = {
 
 
 def cells(scale: Scale) -> list[Cell]:
-    """One cell per weight; the default weight is the cell of the study on coverage, if both have as many steps."""
+    """One cell per weight, of the paper's form; the default weight is its cell in the study on coverage, if both have as many
+    steps."""
     return [
         cell
         for env in scale.envs
         for cell in (
-            *(cell_of(env, f"β = {w:g}", scale, beta=None if w == DEFAULT else w) for w in WEIGHTS),
-            cell_of(env, LIFELONG_ONLY, scale, beta=1.0, episodic_weight=0.0),
+            *(cell_of(env, f"β = {w:g}", scale, beta=None if w == DEFAULT else w, **PAPER_FORM) for w in WEIGHTS),
+            cell_of(env, LIFELONG_ONLY, scale, beta=1.0, episodic_weight=0.0, **PAPER_FORM),
         )
     ]
 

@@ -41,6 +41,7 @@ SMOKE = Scale(
 SMALL = Scale(ROBOTS, 5, {"Ant-v5": 1_000_000, "Hopper-v5": 400_000, "Walker2d-v5": 400_000}, screens=screens.SMALL)
 PAPER = Scale((*ROBOTS, "Humanoid-v4"), 10, dict.fromkeys((*ROBOTS, "Humanoid-v4"), 5_000_000), screens=screens.PAPER)
 SCALES = {"smoke": SMOKE, "small": SMALL, "paper": PAPER}
+PAPER_FORM = {"credit": "episode", "bandwidth": 1.0}  # of ELEMENT on robots, as printed
 BAND = "Line: interquartile mean over seeds. Band: 95 % bootstrap interval."
 
 
@@ -64,7 +65,7 @@ def element_cells(env: str, scale: Scale, method: str = "element", **settings: o
     ours = cell_of(env, method, scale, **settings)
     if is_screen(env):
         return [ours]
-    return [ours, cell_of(env, f"{method} (paper)", scale, credit="episode", bandwidth=1.0, **settings)]
+    return [ours, cell_of(env, f"{method} (paper)", scale, **PAPER_FORM, **settings)]
 
 
 def baseline_cell(env: str, name: str, scale: Scale, **settings: object) -> Cell:

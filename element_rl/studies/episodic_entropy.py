@@ -22,9 +22,7 @@ OURS = "element, β = 0"
 
 def cells(scale: Scale) -> list[Cell]:
     return [
-        cell
-        for env in scale.envs
-        for cell in (*element_cells(env, scale, OURS, beta=0.0), *baseline_cells(env, scale))
+        cell for env in scale.envs for cell in (*element_cells(env, scale, OURS, beta=0.0), *baseline_cells(env, scale))
     ]
 
 

@@ -46,7 +46,7 @@ def test_cells_in_common_are_the_same_cells() -> None:
         study.name: {cell.method: cell.name for cell in study.cells(study.scales["smoke"])}
         for study in (STUDY, COVERAGE, ENTROPY)
     }
-    assert names["beta"]["β = 0.5"] == names["coverage"]["element"]
-    assert names["beta"]["β = 0"] == names["episodic-entropy"]["element, β = 0"]
+    assert names["beta"]["β = 0.5"] == names["coverage"]["element (paper)"]
+    assert names["beta"]["β = 0"] == names["episodic-entropy"]["element, β = 0 (paper)"]
     assert names["coverage"]["rnd"] == names["episodic-entropy"]["rnd"]
     assert len(set(names["beta"].values())) == 6
