@@ -21,7 +21,7 @@ KDE_BANDWIDTH = 0.1  # the paper has 1, which does not tell heights of a robot a
 
 @dataclass(frozen=True)
 class ExploreConfig:
-    """What to train, on what, for how long. `None` means: as the paper has it for this robot, or as fits the run."""
+    """What to train, on what, for how long. `None` means: as this robot has it, or as fits the run."""
 
     env: tyro.conf.Positional[
         str

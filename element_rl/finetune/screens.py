@@ -6,7 +6,7 @@ warmed up: with a GAE decay of 1 an advantage is the discounted sum of a rollout
 the gradient noisier but, except in the last steps before a rollout is cut, does not bend it. Replay and temperature are SAC's.
 
 Returns are the environment's own. What the learner gets is multiplied by `--reward-scale`. Super Mario Bros pays up to 12 a step,
-which at a discount of 0.9 makes values of a hundred: their squared errors would fill the gradient, whose length is limited,
+which even at a discount of 0.9 makes values of a hundred: their squared errors would fill the gradient, whose length is limited,
 and leave nothing of it to the actor. So its factor is 0.1, as in uvipen/Super-mario-bros-A3C-pytorch; it is 1 elsewhere.
 """
 
