@@ -52,7 +52,10 @@ def _cells_of(env: str, scale: Scale) -> list[Cell]:
 
 def _dataset(env: str, source: Cell, scale: Scale) -> Cell:
     samples = scale.on(env).samples
-    config = CollectConfig(source.reference, _dataset_id(env, source.method), samples, out=Path("datasets"))
+    # Entropies would be noted in the dataset, where nobody reads them, and take longer than everything else.
+    config = CollectConfig(
+        source.reference, _dataset_id(env, source.method), samples, out=Path("datasets"), entropy=False
+    )
     return Cell(env, source.method, config, (source,))
 
 
