@@ -11,12 +11,11 @@ import tyro
 from element_rl.agents.sac import SACConfig
 from element_rl.envs.robots import HEALTH_OPTION, EnvSpec, can_fall, describe
 from element_rl.rewards import Reward, make_reward
-from element_rl.rewards.element import ElementConfig, ElementReward, resolved_memory, update_window
+from element_rl.rewards.element import ElementConfig, ElementReward, replay_defaults, resolved_memory, update_window
 from element_rl.rewards.recent_scale import RecentlyScaled
 from element_rl.settings import named_values, settings_from_json
 
 SMALLEST_CHUNK = 8
-KDE_BANDWIDTH = 0.1  # the paper has 1, which does not tell heights of a robot apart (docs/results/element-series.md)
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,7 @@ def _element_options(env: str, config: ExploreConfig) -> dict[str, Any]:
     assert isinstance(preset, ElementReward)
     paper: ElementConfig = preset.config
     estimator = config.estimator or paper.estimator
-    usual_bandwidth = KDE_BANDWIDTH if estimator == "kde" else paper.bandwidth
+    usual_bandwidth = replay_defaults(estimator).get("bandwidth", paper.bandwidth)
     options: dict[str, Any] = {
         "lifelong_weight": paper.lifelong_weight if config.beta is None else config.beta,
         "estimator": estimator,

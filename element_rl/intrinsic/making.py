@@ -6,7 +6,7 @@ from typing import Any
 import jax
 
 from element_rl.rewards import Reward, make_reward
-from element_rl.rewards.element import ElementReward, resolved_memory, update_window
+from element_rl.rewards.element import ElementReward, replay_defaults, resolved_memory, update_window
 from element_rl.rewards.recent_scale import RecentlyScaled
 
 
@@ -20,7 +20,10 @@ def made_reward(name: str, env_id: str | None, total_steps: int, recent_scale: b
     if recent_scale:
         raise ValueError("recent_scale is for other rewards than element: its terms are within [0, 1].")
     window = update_window(total_steps, options.get("update_interval"), options.get("update_steps"))
-    reward = make_reward("element", env=env_id, **{**options, **window})
+    paper = make_reward("element", env=env_id)
+    assert isinstance(paper, ElementReward)
+    usual = replay_defaults(options.get("estimator", paper.config.estimator))
+    reward = make_reward("element", env=env_id, **{**usual, **options, **window})
     assert isinstance(reward, ElementReward)
     memory = resolved_memory(reward.config, total_steps, jax.default_backend() == "cpu")
     return ElementReward(dataclasses.replace(reward.config, memory=memory))

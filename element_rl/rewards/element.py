@@ -89,12 +89,18 @@ _ALLOWED: Mapping[str, tuple[str, ...]] = {
     for name, annotation in ElementConfig.__annotations__.items()
     if get_origin(annotation) is Literal
 }
+KDE_BANDWIDTH = 0.1  # for learners from a replay; the paper has 1, which does not tell heights of a robot apart
 PRESETS: Mapping[str, ElementConfig] = {
     "Hopper": ElementConfig(estimator="kde", graph=GraphConfig(search_steps=20, restarts=20)),
     "Walker2d": ElementConfig(estimator="knn", graph=GraphConfig(search_steps=10, restarts=5)),
     "Ant": ElementConfig(graph=GraphConfig(search_steps=20, restarts=10)),
     "Humanoid": ElementConfig(graph=GraphConfig(search_steps=20, restarts=10)),
 }
+
+
+def replay_defaults(estimator: str) -> dict[str, Any]:
+    """Options that a learner from a replay gets unless it asks for others: beyond the paper (docs/results/element-series.md)."""
+    return {"credit": "state"} | ({"bandwidth": KDE_BANDWIDTH} if estimator == "kde" else {})
 
 
 class ElementState(NamedTuple):

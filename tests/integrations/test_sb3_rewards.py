@@ -23,8 +23,8 @@ from element_rl.rewards import RewardSpec, make_reward
 SEED, CAPACITY, BATCH, TOTAL, LONGEST, ROWS = 3, 100, 24, 240, 9, 12  # the ring comes round twice
 WINDOW = {"update_interval": 60, "update_steps": 25}  # both windows and the steps between them lie within the data
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
-    "element-exact": ("element", {"memory": "exact", **WINDOW}),
-    "element-hnsw": ("element", {"memory": "hnsw", "normalisation": "running", **WINDOW}),
+    "element-exact": ("element", {"memory": "exact", "credit": "state", **WINDOW}),
+    "element-hnsw": ("element", {"memory": "hnsw", "normalisation": "running", "credit": "episode", **WINDOW}),
     "rnd": ("rnd", {"feature_dim": 8, "target_sizes": (16,), "predictor_sizes": (16,)}),
     "ngu": ("ngu", {"encoder_sizes": (16,), "head_sizes": (16,), "rnd_sizes": (16,), "embedding_dim": 8}),
     "re3": ("re3", {"pool_size": 64}),

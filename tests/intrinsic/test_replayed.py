@@ -16,7 +16,9 @@ from element_rl import IntrinsicReward
 from element_rl.encoders.state import make_state_encoder
 from element_rl.envs.robots import make_env
 from element_rl.files import FileError
-from element_rl.rewards.element import ElementConfig, in_update_window
+from element_rl.rewards.element import ElementConfig, ElementReward, in_update_window
+
+ROBOTS = ("Hopper-v5", "Ant-v5")
 
 
 def bonus_of(name: str = "element", num_envs: int = 3, **settings: Any) -> IntrinsicReward:
@@ -264,3 +266,13 @@ def test_the_package_offers_both_forms() -> None:
     assert element_rl.RolloutReward.__name__ == "RolloutReward"
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         element_rl.Nothing  # noqa: B018
+
+
+def test_element_is_by_default_as_in_explore() -> None:
+    """For learners from a replay: states paid their own share, and the narrower kernel with KDE."""
+    asked_for = bonus_of(options={"estimator": "kde", "credit": "episode", "bandwidth": 2.0}).rewarder
+    by_robot = [
+        IntrinsicReward("element", make_env(env).observation_space, ACTIONS, env_id=env).rewarder for env in ROBOTS
+    ]
+    configs = [reward.config for reward in (*by_robot, asked_for) if isinstance(reward, ElementReward)]
+    assert [(config.credit, config.bandwidth) for config in configs] == [("state", 0.1), ("state", 1), ("episode", 2)]
