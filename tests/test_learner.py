@@ -14,6 +14,7 @@ from element_rl.agents.sac import Batch, SACConfig
 from element_rl.envs.collector import Chunk, Collector
 from element_rl.learner import Learner
 from element_rl.memory.graph import GraphConfig
+from element_rl.replay import FinishedEpisode
 from element_rl.rewards import make_reward
 from element_rl.rewards.element import in_update_window
 
@@ -41,6 +42,14 @@ def make_learner(spec, seeds=(3, 4), capacity: int = 2_000, reward=None, **optio
     settings = {"memory": "exact", "update_interval": 100, "update_steps": 40, "estimator": "renyi"} | options
     reward = make_reward("element", **settings) if reward is None else reward
     return Learner(spec, reward, SMALL, list(seeds), capacity, CHUNK, total_steps=2_000)
+
+
+@pytest.fixture(scope="module")
+def filled(chunks) -> tuple[Learner, list[FinishedEpisode]]:
+    """A learner with all chunks, for tests that change nothing in it, and the episodes that have ended."""
+    collected, spec = chunks
+    learner = make_learner(spec)
+    return learner, [episode for chunk in collected for episode in learner.ingest(chunk)]
 
 
 def one_agent(state: Any, agent: int) -> Any:
@@ -87,10 +96,8 @@ def test_notes_equal_a_fresh_query_after_any_number_of_chunks(chunks, memory: st
         np.testing.assert_allclose(replay.notes["neighbour_distances"][slots], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_entropy_notes_are_those_of_the_own_episode(chunks) -> None:
-    collected, spec = chunks
-    learner = make_learner(spec)
-    finished = [episode for chunk in collected for episode in learner.ingest(chunk)]
+def test_entropy_notes_are_those_of_the_own_episode(filled: tuple[Learner, list[FinishedEpisode]]) -> None:
+    learner, finished = filled
     replay = jax.device_get(learner.state.replay)
     for episode in finished:
         slots = episode.start + np.arange(episode.length)
@@ -117,12 +124,9 @@ def test_agent_in_a_population_equals_agent_alone(chunks) -> None:
         np.testing.assert_allclose(a, b, rtol=2e-3, atol=1e-4)
 
 
-def test_the_bonus_and_nothing_else_reaches_the_critic_target(chunks) -> None:
+def test_the_bonus_and_nothing_else_reaches_the_critic_target(filled: tuple[Learner, list[FinishedEpisode]]) -> None:
     """Doubling β changes the target by exactly β·r_l; a constant reward changes it by a constant."""
-    collected, spec = chunks
-    learner = make_learner(spec)
-    for chunk in collected:
-        learner.ingest(chunk)
+    learner, _ = filled
     agent, state, replay = (
         one_agent(part, 0) for part in (learner.state.agents, learner.state.rewards, learner.state.replay)
     )
@@ -174,13 +178,9 @@ def test_nothing_is_traced_again(chunks) -> None:
     assert [f._cache_size() for f in (learner._ingest, learner._finish, learner._update)] == before
 
 
-def test_shannon_entropies_of_the_latest_episodes(chunks) -> None:
-    collected, spec = chunks
-    learner = make_learner(spec)
-    last = {}
-    for chunk in collected:
-        for episode in learner.ingest(chunk):
-            last[episode.agent] = episode
+def test_shannon_entropies_of_the_latest_episodes(filled: tuple[Learner, list[FinishedEpisode]]) -> None:
+    learner, finished = filled
+    last = {episode.agent: episode for episode in finished}
     start, length = (np.array([getattr(last[a], name) for a in range(2)]) for name in ("start", "length"))
     values = np.asarray(learner.shannon_entropies(start, length))
     for agent in range(2):

@@ -52,7 +52,7 @@ def test_table_of_costs() -> None:
 
 
 def test_costs_are_measured_on_real_steps() -> None:
-    settings = bench_rewards.Settings(rewards=("re3",), steps=1_100, updates=32, rounds=1, page=False)
+    settings = bench_rewards.Settings("Pendulum-v1", ("re3",), steps=220, updates=8, rounds=1, page=False)
     (row,) = bench_rewards.measure(settings, 1)
     assert (row["reward"], row["seeds"], len(row["per_update"])) == ("re3", 1, 1)
     assert row["us"] > 0
