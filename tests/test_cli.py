@@ -17,6 +17,7 @@ TINY = [
     *("--replay-size", "2500", "--sac.hidden-sizes", "8", "--sac.batch-size", "8", "--workers", "0"),
     *("--chunk-steps", "50", "--random-seeds", "0"),
 ]
+HOPPER = ["explore", "Hopper-v5", "--env-options", "max_episode_steps=100", *TINY]
 
 
 def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -72,8 +73,7 @@ def test_unknown_things(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "hopper"
-    arguments = ["explore", "Hopper-v5", "--steps", "1500", "--checkpoint-every", "500", "--out", str(out), *TINY]
-    assert main(arguments) == 0
+    assert main([*HOPPER, "--steps", "1500", "--checkpoint-every", "500", "--out", str(out)]) == 0
     return out
 
 
@@ -160,7 +160,7 @@ def test_a_full_disk_during_a_checkpoint(tmp_path: Path) -> None:
         "from element_rl.cli import main; sys.exit(main(sys.argv[1:]))"
     )
     out = tmp_path / "run"
-    arguments = ["explore", "Hopper-v5", "--steps", "2000", "--checkpoint-every", "1000", "--out", str(out), *TINY]
+    arguments = [*HOPPER, "--steps", "2000", "--checkpoint-every", "1000", "--out", str(out)]
     done = subprocess.run(
         [sys.executable, "-c", script, *arguments], capture_output=True, text=True, env=dict(os.environ)
     )
