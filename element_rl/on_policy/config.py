@@ -1,7 +1,7 @@
 """The settings of an on-policy run, and how the ones left open are decided."""
 
 import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,8 +19,6 @@ from element_rl.settings import named_values
 
 FRAMES_TO_STANDARDISE = 512
 ENCODER_STREAM = 7  # of the seed: an untrained encoder is the same for all agents of a run
-
-
 # The paper's learner looks ten steps ahead and delivers 300 at a time; with these two changed ELEMENT explores, on Rooms-v0 and
 # on Mario (docs/results/on-policy.md).
 LEARNER = A3CConfig(discount=0.99, local_steps=50)
@@ -62,7 +60,7 @@ class OnPolicyConfig:
     random_seeds: int = 1  # seeds of a random policy run for comparison at the end; 0 for none
     restarts: int = 3  # how often in a row a worker that fails is started again
     env_options: tuple[str, ...] = ()  # NAME=VALUE pairs for the environment
-    a3c: A3CConfig = field(default_factory=lambda: LEARNER)  # the learner
+    a3c: A3CConfig = LEARNER  # the learner
 
     def __post_init__(self) -> None:
         for name in ("steps", "seeds", "state_dim", "log_every", "checkpoint_every", "update_interval", "update_steps"):

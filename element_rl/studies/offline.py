@@ -52,7 +52,7 @@ def _cells_of(env: str, scale: Scale) -> list[Cell]:
 
 def _dataset(env: str, source: Cell, scale: Scale) -> Cell:
     samples = scale.on(env).samples
-    # Entropies would be noted in the dataset, where nobody reads them, and take longer than everything else.
+    # Entropies would be noted in the dataset, where nobody reads them; that of 1,000 steps takes 0.1 s.
     config = CollectConfig(
         source.reference, _dataset_id(env, source.method), samples, out=Path("datasets"), entropy=False
     )

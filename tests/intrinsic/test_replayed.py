@@ -13,6 +13,7 @@ from walks import ACTIONS, OBSERVATIONS, SMALL, Walk, walk
 
 import element_rl
 from element_rl import IntrinsicReward
+from element_rl.config import ExploreConfig, resolved
 from element_rl.encoders.state import make_state_encoder
 from element_rl.envs.robots import make_env
 from element_rl.files import FileError
@@ -276,3 +277,5 @@ def test_element_is_by_default_as_in_explore() -> None:
     ]
     configs = [reward.config for reward in (*by_robot, asked_for) if isinstance(reward, ElementReward)]
     assert [(config.credit, config.bandwidth) for config in configs] == [("state", 0.1), ("state", 1), ("episode", 2)]
+    explored = [resolved(ExploreConfig(env))[0] for env in ROBOTS]
+    assert [(config.credit, config.bandwidth) for config in explored] == [("state", 0.1), ("state", 1)]

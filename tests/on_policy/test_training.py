@@ -164,3 +164,10 @@ def test_mistakes_are_answered_in_a_sentence(undisturbed: RunFolder, tmp_path: P
 def test_workers_load_no_jax() -> None:
     code = "import sys, element_rl.on_policy.workers; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_explorers_look_farther_ahead_than_the_paper_s_and_deliver_sooner() -> None:
+    ours, paper = OnPolicyConfig("Rooms-v0").a3c, A3CConfig()
+    assert (ours.discount, ours.local_steps) == (0.99, 50)
+    assert (paper.discount, paper.local_steps) == (0.9, 300)
+    assert dataclasses.replace(ours, discount=0.9, local_steps=300) == paper
