@@ -29,6 +29,7 @@ from jaxtyping import Float64, Int64
 
 from element_rl.agents.host_policy import squashed_gaussian_action
 from element_rl.agents.host_values import action_values
+from element_rl.cores import own_cores
 from element_rl.envs.robots import make_env
 from element_rl.envs.screens import make_screen
 from element_rl.envs.workers import NICENESS, worker_surroundings
@@ -148,8 +149,7 @@ def _make_stacked(frame_stack: int, name: str, **options: Any) -> gymnasium.Env:
 
 def default_workers(episodes: int) -> int:
     """One per core but one, which the learner has; no more than there are episodes."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(max(cores - 1, 1), episodes)
+    return min(max(own_cores() - 1, 1), episodes)
 
 
 _own_env: list[gymnasium.Env] = []  # of a worker process

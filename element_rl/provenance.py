@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import element_rl
+from element_rl.cores import usable_cores
 from element_rl.files import to_json
 
 
@@ -51,8 +52,11 @@ def hardware() -> dict[str, Any]:
     with contextlib.suppress(OSError):
         names = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
         model = names[0] if names else model
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return {"cpu_count": count, "cpu_model": model, "devices": [device.device_kind for device in jax.devices()]}
+    return {
+        "cpu_count": usable_cores(),
+        "cpu_model": model,
+        "devices": [device.device_kind for device in jax.devices()],
+    }
 
 
 def hardware_text(found: Mapping[str, Any] | None) -> str:

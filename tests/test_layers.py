@@ -13,6 +13,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # room → the rooms of this package it may import from (itself always)
 ALLOWED = {
     "distances": set(),
+    "cores": set(),
     "files": set(),
     "entropy": {"distances"},
     "memory": {"distances", "files"},
@@ -25,12 +26,12 @@ ALLOWED = {
     "intrinsic": {"memory", "encoders", "envs", "replay", "rewards", "on_policy", "files", "trees"},
     "integrations": {"intrinsic", "entropy", "memory", "envs", "rewards", "files"},
     "doctor": {"agents", "envs", "files", "integrations", "intrinsic", "memory", "rewards", "runs", "settings"}
-    | {"provenance", "__version__"},
+    | {"cores", "provenance", "__version__"},
     "metrics": {"entropy", "envs", "replay"},
     "trees": set(),
     "settings": set(),
     "events": set(),
-    "provenance": {"files"},
+    "provenance": {"cores", "files"},
     "manifests": {"files"},
     "metrics_log": {"files", "events"},
     "runs": {"files", "manifests", "metrics_log"},

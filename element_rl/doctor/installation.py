@@ -14,6 +14,7 @@ import numpy as np
 from packaging.requirements import Requirement
 
 from element_rl import __version__
+from element_rl.cores import usable_cores
 from element_rl.doctor.findings import Finding
 from element_rl.provenance import versions
 
@@ -126,7 +127,7 @@ def check_devices(device_files: Path = Path("/dev")) -> Finding:
 
 def check_threads(quota_file: Path = Path("/sys/fs/cgroup/cpu.max")) -> Finding:
     """Threads of NumPy and FAISS are no more than the cores."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_cores()
     allowed = min(cores, cpu_quota(quota_file) or cores)
     lapack, openmp = os.environ.get("OPENBLAS_NUM_THREADS"), os.environ.get("OMP_NUM_THREADS")
     said = f"{cores} core{'s' if cores > 1 else ''}"

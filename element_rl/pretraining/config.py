@@ -1,11 +1,11 @@
 """The settings of `element pretrain-encoder`."""
 
-import os
 from dataclasses import dataclass, field
 from typing import Annotated
 
 import tyro
 
+from element_rl.cores import own_cores
 from element_rl.encoders.frozen import SPREAD
 from element_rl.encoders.stdim import NetworkConfig
 
@@ -56,5 +56,4 @@ def processes(config: PretrainConfig) -> int:
     """Environment processes of a run on this machine."""
     if config.workers is not None:
         return config.workers
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, PROCESSES)
+    return min(own_cores(), PROCESSES)

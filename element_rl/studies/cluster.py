@@ -14,6 +14,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from element_rl import cores
 from element_rl.explore import Interrupted
 from element_rl.studies.attempt import LOG, attempt, note_failure
 from element_rl.studies.grid import Cell, is_done
@@ -53,8 +54,9 @@ class RayTasks:
         for name in (REQUESTS, ATTEMPTS):
             (folder / name).unlink(missing_ok=True)
         # A process per task: JAX keeps what it has once taken.
-        one_thread = {"env_vars": {"OPENBLAS_NUM_THREADS": "1"}}  # as in `element_rl.cli`
-        remote = self.ray.remote(max_retries=MOST_RETRIES, max_calls=1, runtime_env=one_thread, **needs)
+        one_thread = {"OPENBLAS_NUM_THREADS": "1"}  # as in `element_rl.cli`
+        surroundings = one_thread | {cores.SHARE: str(max(int(needs["num_cpus"]), 1))}
+        remote = self.ray.remote(max_retries=MOST_RETRIES, max_calls=1, runtime_env={"env_vars": surroundings}, **needs)
         task = remote(_attempt_on_node)
         self.tasks[task.remote(str(folder.resolve()), needs["num_gpus"])] = folder
 

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from element_rl import cores
 from element_rl.provenance import commit, hardware, hardware_text, versions_text
 from element_rl.studies.attempt import LOG, note_failure, prepare
 from element_rl.studies.figures import draw_results
@@ -73,8 +74,12 @@ class Processes:
     def start(self, folder: Path, cell: Cell) -> None:
         with (folder / LOG).open("ab") as log:
             command = [sys.executable, "-m", "element_rl.studies.attempt", str(folder)]
-            surroundings = {GPU_MEMORY: f"{gpu_memory_share(1 / self.together):.3f}"} | dict(os.environ)
+            share = {
+                GPU_MEMORY: f"{gpu_memory_share(1 / self.together):.3f}",
+                cores.SHARE: str(max(cores.usable_cores() // self.together, 1)),
+            }
             # A session of its own: Ctrl-C reaches this process only, which tells the cells in its own time.
+            surroundings = share | dict(os.environ)
             self.processes[folder] = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True, env=surroundings
             )
