@@ -1,4 +1,8 @@
-"""A study that is not done, as far as it is: every cell of an environment at the last step that all of them have logged."""
+"""A study that is not done, as far as it is: every cell of an environment at the last step that all of them have logged.
+
+What other cells need (the explorers of `transfer`) is not compared, and counts where it is done. Nor is anything cut in a study
+of learners from datasets: what was learned in fewer updates says little, and its scores hang on runs that must have ended.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from element_rl.config import ExploreConfig
+from element_rl.explore import TRANSFER
+from element_rl.files import read_json_object
 from element_rl.metrics_log import final_averages
-from element_rl.on_policy.config import OnPolicyConfig
+from element_rl.offline import OfflineConfig
 from element_rl.runs import RunFolder
-from element_rl.studies.grid import Cell, FinishedCell, cell_folder, is_done
+from element_rl.studies.grid import Cell, FinishedCell, cell_folder, finished, is_done
 from element_rl.studies.jobs import is_preparation
 
 
@@ -34,11 +39,16 @@ class CellSoFar(FinishedCell):
 def so_far(cells: Sequence[Cell], out: Path) -> tuple[list[FinishedCell], tuple[str, ...]]:
     """The cells that have begun, cut at the same step within an environment, and a note on each cut."""
     cells = [cell for cell in cells if not is_preparation(cell.config)]
-    if strange := next((cell for cell in cells if not isinstance(cell.config, ExploreConfig | OnPolicyConfig)), None):
-        raise ValueError(
-            f"--so-far reads the metrics of explorers, and {strange.name} is made of other cells: "
-            "report this study when all of it is done."
-        )
+    needed = {need.name for cell in cells for need in cell.needs}
+    offline = any(isinstance(cell.config, OfflineConfig) for cell in cells)
+    whole = [cell for cell in cells if offline or cell.name in needed]
+    done = [entry for cell in whole if (entry := finished(out, cell)) is not None]
+    entries, notes = _cut([cell for cell in cells if cell not in whole], out)
+    return [*done, *entries], (*notes, *(_not_done(cells, done) if offline else ()))
+
+
+def _cut(cells: Sequence[Cell], out: Path) -> tuple[list[FinishedCell], list[str]]:
+    """Those that have begun, at the step that all of their environment have reached."""
     opened = ((cell, _opened(cell_folder(out, cell))) for cell in cells)
     begun = [(cell, run, run.read_metrics()) for cell, run in opened if run is not None]
     begun = [entry for entry in begun if len(entry[2].get("step", ()))]
@@ -58,7 +68,17 @@ def so_far(cells: Sequence[Cell], out: Path) -> tuple[list[FinishedCell], tuple[
             notes.append(
                 f"{env}: all methods at {until:,} steps per seed, because {', '.join(missing)} went no further."
             )
-    return entries, tuple(notes)
+    return entries, notes
+
+
+def _not_done(cells: Sequence[Cell], done: Sequence[FinishedCell]) -> list[str]:
+    """Which learners are not there yet, an environment a line."""
+    there = {entry.cell.name for entry in done}
+    missing = [cell for cell in cells if isinstance(cell.config, OfflineConfig) and cell.name not in there]
+    return [
+        f"{env}: not done yet: {', '.join(cell.method for cell in missing if cell.env == env)}."
+        for env in dict.fromkeys(cell.env for cell in missing)
+    ]
 
 
 def _opened(folder: Path) -> RunFolder | None:
@@ -80,4 +100,11 @@ def _summary(run: RunFolder, metrics: Mapping[str, np.ndarray], until: int) -> d
         "coverage": [None if np.isnan(cells) else int(cells) for cells in latest],
         **final_averages(metrics, until, seeds),
         **windows,
+        **_transferred(run.path / TRANSFER),
     }
+
+
+def _transferred(path: Path) -> dict[str, Any]:
+    """What the summary of a fine-tuning says of the policies that it began with."""
+    names = ("zero_shot_return", "transferred_step", "transferred_from")
+    return {name: read_json_object(path)[name] for name in names} if path.is_file() else {}

@@ -58,7 +58,7 @@ def test_the_report_says_where_it_was_read(stopped: Path) -> None:
     [
         (["coverage", "--so-far", "--slice", "1/2"], "leave out --slice"),
         (["coverage", "--so-far"], "No cell of the study coverage"),
-        (["offline", "--so-far"], "made of other cells"),
+        (["offline", "--so-far"], "No cell of the study offline"),
     ],
 )
 def test_mistakes(arguments: list[str], part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

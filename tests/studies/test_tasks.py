@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from element_rl.studies.command import chosen_cells
 from element_rl.studies.grid import Cell, Findings, FinishedCell, cell_folder, finished, record
 from element_rl.studies.jobs import job_from_json, job_to_json
 from element_rl.studies.runner import conclude
+from element_rl.studies.so_far import so_far
 
 SCALE = dataclasses.replace(
     tasks.SMOKE,
@@ -168,3 +170,36 @@ def test_nothing_to_compare_by_is_said(out: Path) -> None:
     found: Findings = offline.analyse(without, SCALE)
     assert any("Pendulum-v1 has no scores: learning online or random is not done." in note for note in found.notes)
     assert found.tables[0].rows == ()
+
+
+def test_transfer_is_read_as_far_as_it_is(out: Path, tmp_path: Path) -> None:
+    """The explorers are done; the fine-tuning was killed on its way, and SAC is read where that has come to."""
+    for cell in cells("transfer"):
+        shutil.copytree(cell_folder(out, cell), cell_folder(tmp_path, cell))
+    whole = finished(out, cells("transfer")[2])
+    assert whole is not None
+    killed = RunFolder.open(cell_folder(tmp_path, cells("transfer")[2]))
+    (killed.path / "summary.json").unlink()
+    killed.truncate_metrics(300)
+    entries, notes = so_far(cells("transfer"), tmp_path)
+    assert notes == ("Pendulum-v1: all methods at 240 steps per seed, because element went no further.",)
+    explorer, scratch, tuned = entries
+    assert explorer.summary["steps"] == 600
+    assert [entry.cell.method for entry in (scratch, tuned)] == ["sac", "element"]
+    assert [entry.summary["steps"] for entry in (scratch, tuned)] == [240, 240]
+    assert scratch.curves("extrinsic_return")[0].tolist() == [240]
+    for name in ("zero_shot_return", "transferred_step", "transferred_from"):
+        assert tuned.summary[name] == whole.summary[name]
+    results = conclude(transfer.STUDY, "smoke", SCALE, cells("transfer"), tmp_path, "--so-far", unfinished=True)
+    assert [row[1] for row in results.tables[0].rows] == ["element", "sac"]
+
+
+def test_learners_from_datasets_count_when_they_are_done(out: Path, tmp_path: Path) -> None:
+    for cell in cells("offline"):
+        shutil.copytree(cell_folder(out, cell), cell_folder(tmp_path, cell))
+    (cell_folder(tmp_path, cells("offline")[5]) / "summary.json").unlink()
+    entries, notes = so_far(cells("offline"), tmp_path)
+    learners = [entry.cell.method for entry in entries if isinstance(entry.cell.config, OfflineConfig)]
+    assert learners == ["random"]
+    assert len(entries) == 6
+    assert notes == ("Pendulum-v1: not done yet: element.",)
