@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -135,18 +136,33 @@ class Explorer:
         """Environment steps done, per agent."""
         return self.chunk * self.config.chunk_steps
 
-    def begin_with(self, agents: Any, critic_warmup: int = 0, experience: Iterable[Chunk] = ()) -> None:
+    def begin_with(
+        self,
+        agents: Any,
+        critic_warmup: int = 0,
+        experience: Iterable[Chunk] = (),
+        anchor_weight: float = 0.0,
+        anchor_rate: float = 0.0,
+    ) -> None:
         """Start from these agents [P, ...] instead of fresh ones, and write that as the checkpoint of step 0.
 
         In the first `critic_warmup` updates their actors stay as they are. `experience`: whole episodes of others, to learn
-        from beside their own; nothing of it is counted or measured.
+        from beside their own; nothing of it is counted or measured. An `anchor_weight` above 0 holds the actors near what
+        they were (`sac.Anchor`); the anchor follows them by `anchor_rate` of the way with every update.
         """
         self.learner.state = self.learner.state._replace(agents=agents)
         self.learner.critic_warmup = critic_warmup
+        self._anchor(anchor_weight, anchor_rate)
         for chunk in experience:
             self.learner.ingest(chunk)
         self._act_as_learned()
         self.save()
+
+    def _anchor(self, weight: float, rate: float) -> None:
+        """Hold the actors near what they are now, if that weighs anything."""
+        self.learner.anchor_weight, self.learner.anchor_rate = weight, rate
+        actors = jax.tree.map(jnp.copy, self.learner.state.agents.actor)  # their own are donated to the updates
+        self.learner.state = self.learner.state._replace(anchor=actors if weight > 0 else None)
 
     def train(self, watch: Watcher, stop: Callable[[], bool]) -> None:
         """Collect and learn until the steps are done. Raises `Interrupted`, at a checkpoint, when told to stop."""
@@ -203,6 +219,7 @@ class Explorer:
             "chunk": np.array(self.chunk),
             "updates": np.array(self.learner.updates),
             "critic_warmup": np.array(self.learner.critic_warmup),
+            "anchor": np.array([self.learner.anchor_weight, self.learner.anchor_rate]),
             "episode_index": self.episode_index,
             "seconds": np.array(self.seconds),
         }
@@ -231,6 +248,7 @@ class Explorer:
         counters = parts["counters"]
         self.chunk, self.learner.updates = int(counters["chunk"]), int(counters["updates"])
         self.learner.critic_warmup = int(counters.get("critic_warmup", 0))  # older checkpoints know of none
+        self._anchor(*counters.get("anchor", np.zeros(2)).tolist())
         self.seconds = float(counters["seconds"])
         self.episode_index = counters["episode_index"]
         self.learner.state = _restored(self.learner.state, {n: a for n, a in arrays.items() if n.startswith("learner")})

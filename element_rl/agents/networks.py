@@ -5,12 +5,13 @@ of arrays and of nothing else. The two critics are one network whose arrays have
 as batched products, half as many operations on an accelerator and as fast as two networks on a CPU.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import log, pi
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from element_rl.agents.host_policy import LOG_STD_MAX, LOG_STD_MIN
@@ -59,6 +60,16 @@ def squashed_gaussian(
     return jnp.tanh(pre_tanh), jnp.sum(log_gaussian - log_derivative, axis=-1)
 
 
+def divergence(actor: Actor, other: Actor, observation: Float[Array, "B O"]) -> Float[Array, " B"]:
+    """KL(π ‖ π_0) of two policies at each observation, in nats, summed over the actions.
+
+    Of the Gaussians: both are squashed by the same tanh, which changes no divergence.
+    """
+    (mean, log_std), (other_mean, other_log_std) = actor(observation), other(observation)
+    apart = jnp.exp(2 * log_std) + (mean - other_mean) ** 2
+    return jnp.sum(other_log_std - log_std + 0.5 * apart * jnp.exp(-2 * other_log_std) - 0.5, axis=-1)
+
+
 def policy_parameters(actor: Actor) -> dict[str, Array]:
     """Flat names for `host_policy` (and for files): weight_i [in, out], bias_i [out]; a population keeps its leading P.
 
@@ -67,3 +78,10 @@ def policy_parameters(actor: Actor) -> dict[str, Array]:
     """
     parameters = {f"weight_{i}": weight for i, weight in enumerate(actor.network.weights)}
     return parameters | {f"bias_{i}": bias for i, bias in enumerate(actor.network.biases)}
+
+
+def actor_from_parameters(parameters: Mapping[str, np.ndarray]) -> Actor:
+    """The actor, or the population of actors, that `policy_parameters` came from."""
+    layers = range(len(parameters) // 2)
+    weights, biases = (tuple(jnp.asarray(parameters[f"{kind}_{i}"]) for i in layers) for kind in ("weight", "bias"))
+    return Actor(MLP(weights, biases))

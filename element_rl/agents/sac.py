@@ -33,7 +33,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from element_rl.agents.networks import Actor, TwinCritics, squashed_gaussian
+from element_rl.agents.networks import Actor, TwinCritics, divergence, squashed_gaussian
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,13 @@ class Batch(NamedTuple):
     terminated: Float[Array, " B"] | Bool[Array, " B"]
 
 
+class Anchor(NamedTuple):
+    """A policy that the actor is not to leave at once, and what leaving it costs: `weight` mean |Q| for every nat."""
+
+    actor: Actor
+    weight: Float[Array, ""]
+
+
 class SACState(eqx.Module):
     """All that learns: a pytree of arrays only, so that vmap, buffer donation and flat files need no special care."""
 
@@ -118,11 +125,17 @@ def act(
 
 
 def update(
-    state: SACState, batch: Batch, key: PRNGKeyArray, config: SACConfig, actor_learns: Bool[Array, ""] | None = None
+    state: SACState,
+    batch: Batch,
+    key: PRNGKeyArray,
+    config: SACConfig,
+    actor_learns: Bool[Array, ""] | None = None,
+    anchor: Anchor | None = None,
 ) -> tuple[SACState, dict[str, Float[Array, ""]]]:
     """One gradient step of critics, target critics, actor and temperature; metrics are those of the losses below.
 
-    Where `actor_learns` is false, actor and temperature stay as they are, their optimisers too.
+    Where `actor_learns` is false, actor and temperature stay as they are, their optimisers too. An `anchor` holds the actor
+    near a policy.
     """
     target_noise, policy_noise = jax.random.normal(key, (2, *batch.action.shape))
 
@@ -130,14 +143,19 @@ def update(
         batch = batch._replace(reward=batch.reward - config.reward_centring * jnp.mean(batch.reward))
     target = critic_target(state, batch, target_noise, config.discount)
     critic_gradient, critic_metrics = jax.grad(critic_loss, has_aux=True)(state.critics, batch, target)
-    new_state, other_metrics = descend(state, critic_gradient, batch, policy_noise, config)
+    new_state, other_metrics = descend(state, critic_gradient, batch, policy_noise, config, anchor)
     if actor_learns is not None:
         new_state = _holding_the_actor(new_state, state, actor_learns)
     return new_state, critic_metrics | other_metrics
 
 
 def descend(
-    state: SACState, critic_gradient: TwinCritics, batch: Batch, policy_noise: Float[Array, "B A"], config: SACConfig
+    state: SACState,
+    critic_gradient: TwinCritics,
+    batch: Batch,
+    policy_noise: Float[Array, "B A"],
+    config: SACConfig,
+    anchor: Anchor | None = None,
 ) -> tuple[SACState, dict[str, Float[Array, ""]]]:
     """One step of the critics along a gradient of their loss, whatever that is, then of all that follows them."""
     critics, critic_optimiser = _adam_step(
@@ -147,7 +165,7 @@ def descend(
 
     temperature = jnp.exp(state.log_temperature)
     actor_gradient, actor_metrics = jax.grad(actor_loss, has_aux=True)(
-        state.actor, critics, temperature, batch.observation, policy_noise
+        state.actor, critics, temperature, batch.observation, policy_noise, anchor
     )
     actor, actor_optimiser = _adam_step(actor_gradient, state.actor_optimiser, state.actor, config.actor_learning_rate)
 
@@ -204,11 +222,19 @@ def actor_loss(
     temperature: Float[Array, ""],
     observation: Float[Array, "B O"],
     noise: Float[Array, "B A"],
+    anchor: Anchor | None = None,
 ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
-    """J_π = E[α log π(ã|s) - min_i Q_i(s, ã)], through the sampled action; differentiate with respect to the actor only."""
+    """J_π = E[α log π(ã|s) - min_i Q_i(s, ã)], through the sampled action; differentiate with respect to the actor only.
+
+    With an anchor π_0 of weight w there is w E|Q| E[KL(π ‖ π_0)] more to pay. The factor E|Q|, a constant here, gives the
+    divergence the unit of the values: a weight means the same for rewards of any size.
+    """
     action, log_probability = squashed_gaussian(*actor(observation), noise)
     q = jnp.min(critics(observation, action), axis=0)
     loss = jnp.mean(temperature * log_probability - q)
+    if anchor is not None:
+        unit = jax.lax.stop_gradient(jnp.mean(jnp.abs(q)))
+        loss += anchor.weight * unit * jnp.mean(divergence(actor, anchor.actor, observation))
     return loss, {"actor_loss": loss, "policy_entropy": -jnp.mean(log_probability)}
 
 

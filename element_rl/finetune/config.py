@@ -31,6 +31,8 @@ class FinetuneConfig:
     temperature: Literal["fresh", "kept"] = "fresh"  # of SAC, as the next two; fresh: sac.initial_temperature
     replay: Literal["fresh", "kept"] = "fresh"  # kept: begins with the run's experience, under the task's reward
     critic_warmup: int = 1_000  # first updates in which only the critics learn; 0 for none (docs/finetuning.md)
+    anchor: float = 0.0  # what it costs the actor to leave its anchor, the transferred policy: mean values per nat
+    anchor_rate: float = 0.0  # share of the way by which the anchor follows the actor, per update; 0: it stays
     compare: bool = True  # also train from scratch, with the same steps, seeds and settings
     seeds: int | None = None  # how many of the run's agents, from the first (all)
     seed: int | None = None  # of the first agent's training; the others count up from it

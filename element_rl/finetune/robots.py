@@ -50,4 +50,4 @@ class OnRobots:
         config, fresh = self.config, explorer.learner.state.agents
         agents = transplanted(fresh, self.source, transfer, config.critics, config.temperature)
         experience = kept_chunks(self.source, self.task) if config.replay == "kept" else ()
-        explorer.begin_with(agents, config.critic_warmup, experience)
+        explorer.begin_with(agents, config.critic_warmup, experience, config.anchor, config.anchor_rate)

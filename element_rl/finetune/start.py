@@ -13,18 +13,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from element_rl.agents.networks import Actor
+from element_rl.agents.networks import actor_from_parameters
 from element_rl.agents.sac import SACState
 from element_rl.config import ExploreConfig, parsed_options
 from element_rl.envs.screens import make_screen
 from element_rl.evaluators import Evaluator, default_workers
 from element_rl.explore import Interrupted, Progress
 from element_rl.finetune.config import FinetuneConfig
-from element_rl.mlp import MLP
 from element_rl.on_policy.config import OnPolicyConfig, env_options
 from element_rl.on_policy.episodes import screen_return
 from element_rl.runs import RunError, RunFolder
@@ -94,9 +92,7 @@ def transplanted(
     """
     steps = transfer["transferred_step"]
     policy = chosen_policies(source, transfer)
-    num_layers = len(policy) // 2
-    weights, biases = ([jnp.array(policy[f"{kind}_{i}"]) for i in range(num_layers)] for kind in ("weight", "bias"))
-    agents = _with(agents, actor=Actor(MLP(tuple(weights), tuple(biases))))
+    agents = _with(agents, actor=actor_from_parameters(policy))
     fields: tuple[str, ...] = ("critics", "target_critics", "critic_optimiser") if critics == "kept" else ()
     fields += ("log_temperature", "temperature_optimiser") if temperature == "kept" else ()
     if not fields:

@@ -6,7 +6,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from element_rl.agents.networks import MLP, Actor, TwinCritics, policy_parameters, squashed_gaussian
+from element_rl.agents.networks import (
+    MLP,
+    Actor,
+    TwinCritics,
+    actor_from_parameters,
+    divergence,
+    policy_parameters,
+    squashed_gaussian,
+)
 
 
 def test_layers_start_uniform_within_one_over_root_fan_in() -> None:
@@ -96,3 +104,23 @@ def test_policy_parameters_of_a_population_keep_the_leading_axis() -> None:
         "bias_1": (5, 8),
         "bias_2": (5, 4),
     }
+
+
+def constant_actor(mean: list[float], std: list[float]) -> Actor:
+    return Actor(MLP((jnp.zeros((1, 2 * len(mean))),), (jnp.asarray([*mean, *np.log(std)], jnp.float32),)))
+
+
+def test_divergence_by_hand() -> None:
+    """KL of Gaussians: log σ_0/σ + (σ² + (μ - μ_0)²) / 2σ_0² - ½, here 2/4 for a step of one deviation and log 2 - 3/8."""
+    observation = jnp.zeros((3, 1))
+    here, there = constant_actor([2.0, 0.0], [2.0, 1.0]), constant_actor([0.0, 0.0], [2.0, 2.0])
+    np.testing.assert_allclose(divergence(here, there, observation), [0.5 + np.log(2) - 3 / 8] * 3, rtol=1e-6)
+    np.testing.assert_allclose(divergence(here, here, observation), 0.0, atol=1e-7)
+
+
+def test_an_actor_comes_back_from_its_parameters() -> None:
+    actor = Actor.create(jax.random.key(3), 3, 2, (8, 4))
+    back = actor_from_parameters({name: np.asarray(array) for name, array in policy_parameters(actor).items()})
+    assert jax.tree.structure(back) == jax.tree.structure(actor)
+    for new, old in zip(jax.tree.leaves(back), jax.tree.leaves(actor), strict=True):
+        np.testing.assert_array_equal(new, old)

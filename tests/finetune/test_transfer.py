@@ -17,13 +17,14 @@ from car_run import (
     settings,
     start,
 )
+from run_outcomes import assert_same, outcome
 
 from element_rl import replay as ring
 from element_rl.agents import sac
-from element_rl.agents.networks import policy_parameters
+from element_rl.agents.networks import divergence, policy_parameters, squashed_gaussian
 from element_rl.agents.sac import Batch
 from element_rl.config import resolved
-from element_rl.explore import Explorer
+from element_rl.explore import Explorer, Interrupted
 from element_rl.finetune import finetune
 from element_rl.finetune.config import task_settings
 from element_rl.finetune.experience import kept_chunks
@@ -127,3 +128,53 @@ def test_a_held_actor_leaves_the_critics_learning() -> None:
                 jax.tree.leaves(getattr(learning, name)), jax.tree.leaves(getattr(state, name)), strict=True
             )
         )
+
+
+def test_an_anchor_costs_its_weight_in_values_for_every_nat() -> None:
+    state, other = (sac.create(jax.random.key(seed), 2, 1, SMALL) for seed in (0, 1))
+    draws = jax.random.normal(jax.random.key(2), (8, 3))
+    given = (state.actor, state.critics, jnp.array(0.2), draws[:, :2], draws[:, 2:])
+    action, _ = squashed_gaussian(*state.actor(draws[:, :2]), draws[:, 2:])
+    values = jnp.min(state.critics(draws[:, :2], action), axis=0)
+    nats = float(jnp.mean(divergence(state.actor, other.actor, draws[:, :2])))
+    plain, metrics = sac.actor_loss(*given)
+    held, _ = sac.actor_loss(*given, sac.Anchor(other.actor, jnp.array(0.5)))
+    assert float(held) == pytest.approx(float(plain) + 0.5 * float(jnp.mean(jnp.abs(values))) * nats, rel=1e-5)
+    assert set(metrics) == {"actor_loss", "policy_entropy"}
+    # It pulls by its divergence alone: no gradient comes through the unit, and none where nothing has been left.
+    gradient = jax.grad(lambda actor, anchor: sac.actor_loss(actor, *given[1:], anchor)[0])
+    at_anchor = gradient(state.actor, sac.Anchor(state.actor, jnp.array(0.5)))
+    for own, without in zip(jax.tree.leaves(at_anchor), jax.tree.leaves(gradient(state.actor, None)), strict=True):
+        np.testing.assert_allclose(own, without, atol=1e-6)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.01])
+def test_an_anchor_holds_the_actor_follows_it_and_is_there_again_after_a_stop(
+    source: RunFolder, tmp_path: Path, rate: float
+) -> None:
+    def moved(run: RunFolder, step: int) -> float:
+        before, after = run.load_policy(0), run.load_policy(step)
+        return max(float(np.abs(after[name] - before[name]).max()) for name in before)
+
+    config = settings(source, compare=False, critic_warmup=0, anchor=1e4, anchor_rate=rate)
+    finetune(config, tmp_path / "held")
+    finetune(dataclasses.replace(config, anchor=0.0), tmp_path / "free")
+    held, free = (RunFolder.open(tmp_path / name) for name in ("held", "free"))
+    assert moved(held, 300) < (0.2 if rate == 0 else 1.0) * moved(free, 300)
+    arrays = held.load_resume()[0]
+    anchor = arrays["learner/anchor/network/biases/1"]
+    start = held.load_policy(0)["bias_1"]
+    if rate == 0:
+        np.testing.assert_array_equal(anchor, start)
+    else:  # between where it began and where the actor is
+        way = arrays["learner/agents/actor/network/biases/1"] - start
+        share = np.sum((anchor - start) * way) / np.sum(way**2)
+        assert 0.2 < share < 1.0
+    assert not any(name.startswith("learner/anchor") for name in free.load_resume()[0])
+    calls = iter([False] * 12)
+    with pytest.raises(Interrupted):
+        finetune(config, tmp_path / "stopped", stop=lambda: next(calls, True))
+    stopped = RunFolder.open(tmp_path / "stopped")
+    assert 0 < (stopped.latest_checkpoint() or 0) < 300
+    finetune(config, tmp_path / "stopped", resume=True)
+    assert_same(outcome(held), outcome(stopped))
