@@ -12,6 +12,7 @@ undisturbed one bit for bit on a CPU. (DESIGN had checkpoints end episodes; this
 import dataclasses
 import time
 from collections.abc import Callable, Iterable, Mapping
+from math import inf
 from typing import Any, NamedTuple
 
 import jax
@@ -142,25 +143,25 @@ class Explorer:
         critic_warmup: int = 0,
         experience: Iterable[Chunk] = (),
         anchor_weight: float = 0.0,
-        anchor_rate: float = 0.0,
+        anchor_halflife: float = inf,
     ) -> None:
         """Start from these agents [P, ...] instead of fresh ones, and write that as the checkpoint of step 0.
 
         In the first `critic_warmup` updates their actors stay as they are. `experience`: whole episodes of others, to learn
         from beside their own; nothing of it is counted or measured. An `anchor_weight` above 0 holds the actors near what
-        they were (`sac.Anchor`); the anchor follows them by `anchor_rate` of the way with every update.
+        they were (`sac.Anchor`); it halves every `anchor_halflife` updates.
         """
         self.learner.state = self.learner.state._replace(agents=agents)
         self.learner.critic_warmup = critic_warmup
-        self._anchor(anchor_weight, anchor_rate)
+        self._anchor(anchor_weight, anchor_halflife)
         for chunk in experience:
             self.learner.ingest(chunk)
         self._act_as_learned()
         self.save()
 
-    def _anchor(self, weight: float, rate: float) -> None:
+    def _anchor(self, weight: float, halflife: float) -> None:
         """Hold the actors near what they are now, if that weighs anything."""
-        self.learner.anchor_weight, self.learner.anchor_rate = weight, rate
+        self.learner.anchor_weight, self.learner.anchor_halflife = weight, halflife
         actors = jax.tree.map(jnp.copy, self.learner.state.agents.actor)  # their own are donated to the updates
         self.learner.state = self.learner.state._replace(anchor=actors if weight > 0 else None)
 
@@ -219,7 +220,7 @@ class Explorer:
             "chunk": np.array(self.chunk),
             "updates": np.array(self.learner.updates),
             "critic_warmup": np.array(self.learner.critic_warmup),
-            "anchor": np.array([self.learner.anchor_weight, self.learner.anchor_rate]),
+            "anchor": np.array([self.learner.anchor_weight, self.learner.anchor_halflife]),
             "episode_index": self.episode_index,
             "seconds": np.array(self.seconds),
         }
@@ -248,7 +249,7 @@ class Explorer:
         counters = parts["counters"]
         self.chunk, self.learner.updates = int(counters["chunk"]), int(counters["updates"])
         self.learner.critic_warmup = int(counters.get("critic_warmup", 0))  # older checkpoints know of none
-        self._anchor(*counters.get("anchor", np.zeros(2)).tolist())
+        self._anchor(*counters.get("anchor", np.array([0.0, inf])).tolist())
         self.seconds = float(counters["seconds"])
         self.episode_index = counters["episode_index"]
         self.learner.state = _restored(self.learner.state, {n: a for n, a in arrays.items() if n.startswith("learner")})

@@ -12,13 +12,13 @@ arguments; nothing is traced again while training.
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Bool, Float, Int, UInt
 
 from element_rl import replay as ring
@@ -81,12 +81,12 @@ class Learner:
         self.host_memories = [HnswMemory(state_dim) for _ in agent_seeds] if on_host else []
         self.updates = 0
         self.critic_warmup = 0  # updates, from the first, in which the critics learn alone
-        self.anchor_weight, self.anchor_rate = 0.0, 0.0  # of `state.anchor`: what leaving it costs; how fast it follows
+        self.anchor_weight, self.anchor_halflife = 0.0, inf  # of `state.anchor`: what leaving it costs; updates
         self._ingest = jax.jit(_ingest, donate_argnums=0)
         self._finish = jax.jit(
             partial(_finish_all, reward), static_argnames=("rows", "remembers"), donate_argnums=(0, 1)
         )
-        self._update = jax.jit(partial(_update, reward, config, chunk_steps), donate_argnums=(0, 1, 2))
+        self._update = jax.jit(partial(_update, reward, config, chunk_steps), donate_argnums=(0, 1))
         self._entropies = jax.jit(_shannon_entropies, static_argnames="rows")
         self._episode_states = jax.jit(_episode_states, static_argnames="rows")
 
@@ -110,19 +110,20 @@ class Learner:
 
     def update(self) -> tuple[dict[str, Array], dict[str, Array]]:
         """K updates of every agent; their mean metrics and the new policy parameters, still on their way."""
-        agents, rewards, anchor, metrics, parameters = self._update(
+        agents, rewards, metrics, parameters = self._update(
             self.state.agents,
             self.state.rewards,
-            self.state.anchor,
             self.state.replay,
             np.stack([self.ledger.sample_tail, self.ledger.sample_count], axis=1).astype(np.int32),
             self.seeds,
             np.uint32(self.updates),
             # None once it is over: then, and where there was none, the program is the ordinary one.
             np.uint32(self.critic_warmup) if self.updates < self.critic_warmup else None,
-            None if self.state.anchor is None else (np.float32(self.anchor_weight), np.float32(self.anchor_rate)),
+            self.state.anchor,
+            np.float32(self.anchor_weight),
+            np.float32(self.anchor_halflife),
         )
-        self.state = self.state._replace(agents=agents, rewards=rewards, anchor=anchor)
+        self.state = self.state._replace(agents=agents, rewards=rewards)
         self.updates += self.chunk_steps
         return metrics, parameters
 
@@ -287,21 +288,22 @@ def _update(
     num_updates: int,
     agents: Any,
     rewards: Any,
-    anchor: Any,
     replay: Replay,
     sampleable: Int[Array, "P 2"],  # tail and count of each agent's ring of sampleable slots
     seeds: UInt[Array, " P"],
     first_update: UInt[Array, ""],
     critic_warmup: UInt[Array, ""] | None = None,
-    anchoring: tuple[Float[Array, ""], Float[Array, ""]] | None = None,  # weight and rate, where there is an anchor
-) -> tuple[Any, Any, Any, dict[str, Array], dict[str, Array]]:
+    anchor: Any = None,
+    anchor_weight: Float[Array, ""] | float = 0.0,  # at the first update
+    anchor_halflife: Float[Array, ""] | float = inf,
+) -> tuple[Any, Any, dict[str, Array], dict[str, Array]]:
     """The learning part of Algorithm 3, `num_updates` times, for all agents."""
 
-    def learn(agent: Any, state: Any, near: Any, replay: Replay, sampleable: Array, seed: Array) -> Any:
+    def learn(agent: Any, state: Any, replay: Replay, sampleable: Array, seed: Array, near: Any) -> Any:
         key = jax.random.fold_in(jax.random.key(seed), 2)
 
         def step(carry: Any, index: Array) -> Any:
-            agent, state, near = carry
+            agent, state = carry
             keys = jax.random.split(jax.random.fold_in(key, index), 3)
             batch = ring.sample(replay, keys[0], config.batch_size, sampleable[0], sampleable[1])
             state, reward_metrics = reward.update(state, batch, keys[1])
@@ -309,18 +311,18 @@ def _update(
             terms = {name: jnp.mean(term) for name, term in reward.reward_terms(state, batch).items()}
             learned = Batch(batch.observation, batch.action, values, batch.next_observation, batch.terminated)
             actor_learns = None if critic_warmup is None else index >= critic_warmup
-            held = None if anchoring is None else Anchor(near, anchoring[0])
+            weight = anchor_weight * jnp.exp2(-index.astype(jnp.float32) / anchor_halflife)
+            held = None if anchor is None else Anchor(near, weight)
             agent, metrics = sac.update(agent, learned, keys[2], config, actor_learns, held)
-            near = near if anchoring is None else optax.incremental_update(agent.actor, near, anchoring[1])
-            return (agent, state, near), metrics | reward_metrics | terms
+            return (agent, state), metrics | reward_metrics | terms
 
         indices = first_update + jnp.arange(num_updates, dtype=jnp.uint32)
-        (agent, state, near), metrics = jax.lax.scan(step, (agent, state, near), indices)
-        return agent, state, near, {name: jnp.mean(values) for name, values in metrics.items()}
+        (agent, state), metrics = jax.lax.scan(step, (agent, state), indices)
+        return agent, state, {name: jnp.mean(values) for name, values in metrics.items()}
 
     mapped = over_population(learn)
-    agents, rewards, anchor, metrics = mapped(agents, rewards, anchor, replay, sampleable, seeds)
-    return agents, rewards, anchor, metrics, policy_parameters(agents.actor)
+    agents, rewards, metrics = mapped(agents, rewards, replay, sampleable, seeds, anchor)
+    return agents, rewards, metrics, policy_parameters(agents.actor)
 
 
 def over_population(function: Callable[..., Any]) -> Callable[..., Any]:

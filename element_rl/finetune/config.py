@@ -31,8 +31,8 @@ class FinetuneConfig:
     temperature: Literal["fresh", "kept"] = "fresh"  # of SAC, as the next two; fresh: sac.initial_temperature
     replay: Literal["fresh", "kept"] = "fresh"  # kept: begins with the run's experience, under the task's reward
     critic_warmup: int = 1_000  # first updates in which only the critics learn; 0 for none (docs/finetuning.md)
-    anchor: float = 0.0  # what it costs the actor to leave its anchor, the transferred policy: mean values per nat
-    anchor_rate: float = 0.0  # share of the way by which the anchor follows the actor, per update; 0: it stays
+    anchor: float = 0.0  # what it costs the actor to leave the transferred policy: mean values per nat
+    anchor_halflife: float | None = None  # updates in which that halves (never)
     compare: bool = True  # also train from scratch, with the same steps, seeds and settings
     seeds: int | None = None  # how many of the run's agents, from the first (all)
     seed: int | None = None  # of the first agent's training; the others count up from it
@@ -54,6 +54,11 @@ class FinetuneConfig:
             raise ValueError(f"--reward-scale must be above 0, got {self.reward_scale}.")
         if self.critic_warmup < 0:
             raise ValueError(f"--critic-warmup must not be negative, got {self.critic_warmup}.")
+        if not (self.anchor >= 0 and (self.anchor_halflife is None or self.anchor_halflife > 0)):
+            raise ValueError(
+                "--anchor must not be negative and --anchor-halflife must be above 0, "
+                f"got {self.anchor} and {self.anchor_halflife}."
+            )
         if self.checkpoint not in ("best", "last") and not self.checkpoint.isdecimal():
             raise ValueError(f"--checkpoint takes best, last or a number of steps, got {self.checkpoint!r}.")
 

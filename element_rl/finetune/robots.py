@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -50,4 +51,4 @@ class OnRobots:
         config, fresh = self.config, explorer.learner.state.agents
         agents = transplanted(fresh, self.source, transfer, config.critics, config.temperature)
         experience = kept_chunks(self.source, self.task) if config.replay == "kept" else ()
-        explorer.begin_with(agents, config.critic_warmup, experience, config.anchor, config.anchor_rate)
+        explorer.begin_with(agents, config.critic_warmup, experience, config.anchor, config.anchor_halflife or inf)

@@ -28,7 +28,7 @@ from element_rl.on_policy.training import OnPolicy, train
 from element_rl.runs import RunError, RunFolder
 from element_rl.settings import settings_from_json
 
-SACS_OWN = ("temperature", "replay", "critic_warmup", "replay_size", "chunk_steps", "sac")
+SACS_OWN = ("temperature", "replay", "critic_warmup", "anchor", "anchor_halflife", "replay_size", "chunk_steps", "sac")
 REWARD_SCALES = {MARIO: 0.1}
 
 

@@ -163,6 +163,8 @@ def test_mistakes(source: RunFolder, compared: Path, tmp_path: Path, complaint: 
     assert "has 2 agents" in complaint(run, "--seeds", "3")
     assert "NAME=VALUE" in complaint(run, "--env-options", "x")
     assert "--steps must be at least 1" in complaint(run, "--steps", "0")
+    assert "--anchor must not be negative" in complaint(run, "--anchor", "-1")
+    assert "--anchor-halflife must be above 0" in complaint(run, "--anchor-halflife", "0")
     assert "no fine-tuning in" in complaint("--resume", run)
     for reward, sentence in (("random", "acted at random"), ("rnd", "no complete checkpoint")):
         create_run(dataclasses.replace(SOURCE, reward=reward, recent_scale=False), tmp_path / reward)

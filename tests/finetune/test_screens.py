@@ -237,6 +237,7 @@ def test_mistakes(source: RunFolder, tmp_path: Path, complaint: Callable[..., st
     for option, value in (
         *(("--replay", "kept"), ("--critic-warmup", "5"), ("--temperature", "kept")),
         *(("--replay-size", "9"), ("--chunk-steps", "9"), ("--sac.batch-size", "9")),
+        *(("--anchor", "0.1"), ("--anchor-halflife", "9")),
     ):
         sentence = complaint(run, option, value)
         assert f"{option.partition('.')[0]} means nothing here" in sentence
