@@ -22,6 +22,11 @@ USER_ERROR = 2  # exit code when the user has to change something
 NOBODY_READS = 141  # exit code when our output's reader has left, as in `element --help | head -1`: what SIGPIPE gives
 EPISODES_DRAWN = 2  # per checkpoint and seed, in the figure of trajectories at the end of a run
 
+ELEMENTS_OWN = (
+    *("--beta", "--episodic-weight", "--memory", "--estimator", "--bandwidth", "--lifelong-estimator", "--credit"),
+    *("--normalisation", "--length-weighted", "--no-length-weighted"),
+)  # options of `element explore` that no other reward has
+
 COMMANDS = {
     "explore": "train agents that explore, without any task reward",
     "evaluate": "act with the policies of a run's checkpoints and measure what they do",
@@ -85,6 +90,13 @@ def _run(arguments: list[str]) -> int:
     return int(getattr(importlib.import_module(module), function or "main")(rest))
 
 
+def _refuse_elements_own(reward: str, arguments: Sequence[str]) -> None:
+    """Settings of ELEMENT, asked for where another reward would ignore them. Those not asked for stand in every run's settings."""
+    given = (argument.partition("=")[0].replace("_", "-") for argument in arguments)
+    if reward != "element" and (own := next((option for option in given if option in ELEMENTS_OWN), None)):
+        raise ValueError(f"{own} is a setting of ELEMENT and means nothing to the reward {reward!r}: leave it out.")
+
+
 def _explore(arguments: list[str]) -> int:
     from element_rl.config import ExploreConfig, config_from_json, resolved
     from element_rl.explore import Interrupted, explore
@@ -111,6 +123,7 @@ def _explore(arguments: list[str]) -> int:
         args = tyro.cli(Explore, args=arguments, prog="element explore")
     else:
         args = tyro.cli(Explore, args=arguments, prog="element explore", default=default)
+    _refuse_elements_own(args.config.reward, arguments)
     config = resolved(args.config)[0]
     if args.resume is not None:
         run = reopen_run(config, args.resume)

@@ -10,7 +10,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from element_rl.cli import COMMANDS, main
+from element_rl.cli import COMMANDS, ELEMENTS_OWN, main
+from element_rl.config import ExploreConfig
 from element_rl.runs import RunFolder
 
 TINY = [
@@ -45,14 +46,30 @@ def test_overview_and_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_every_setting_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    from element_rl.config import ExploreConfig
-
     with pytest.raises(SystemExit):
         main(["explore", "--help"])
     text = capsys.readouterr().out
     for field in dataclasses.fields(ExploreConfig):
         assert field.name.replace("_", "-") in text or field.name in ("env", "sac")
     assert "weight of the lifelong reward" in text
+
+
+@pytest.mark.parametrize(
+    "given", [("--beta", "1"), ("--credit=state",), ("--episodic_weight", "0"), ("--no-length-weighted",)]
+)
+def test_settings_of_element_are_refused_for_other_rewards(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, given: tuple[str, ...]
+) -> None:
+    sentence = complaint(capsys, "explore", "Hopper-v5", "--reward", "rnd", *given, "--out", str(tmp_path / "x"))
+    option = given[0].partition("=")[0].replace("_", "-")
+    assert f"{option} is a setting of ELEMENT and means nothing to the reward 'rnd'" in sentence
+    assert not (tmp_path / "x").exists()
+
+
+def test_settings_of_element_are_all_known() -> None:
+    """What `element explore` offers of them, and nothing that other rewards have too."""
+    names = {field.name for field in dataclasses.fields(ExploreConfig)}
+    assert {option.removeprefix("--").removeprefix("no-").replace("-", "_") for option in ELEMENTS_OWN} <= names
 
 
 def test_unknown_things(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

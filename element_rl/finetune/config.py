@@ -28,7 +28,7 @@ class FinetuneConfig:
     deterministic: bool = False  # act in these episodes with the policy's mean or likeliest action instead of sampling
     critics: Literal["fresh", "kept"] = "fresh"  # kept: the run's, which have learned the value of its own reward
     reward_scale: float | None = None  # factor of the reward that is learned from (SAC: the run's; Mario 0.1; else 1)
-    temperature: Literal["fresh", "kept"] = "fresh"  # of SAC, as the next two; fresh: sac.initial_temperature
+    temperature: Literal["fresh", "kept"] = "fresh"  # of SAC, as the next four; fresh: sac.initial_temperature
     replay: Literal["fresh", "kept"] = "fresh"  # kept: begins with the run's experience, under the task's reward
     critic_warmup: int = 1_000  # first updates in which only the critics learn; 0 for none (docs/finetuning.md)
     anchor: float = 0.0  # what it costs the actor to leave the transferred policy: mean values per nat
