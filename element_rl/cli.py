@@ -91,7 +91,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _refuse_elements_own(reward: str, arguments: Sequence[str]) -> None:
-    """Settings of ELEMENT, asked for where another reward would ignore them. Those not asked for stand in every run's settings."""
+    """Settings of ELEMENT, asked for where another reward would ignore them. (Unasked they stand in every run's settings.)"""
     given = (argument.partition("=")[0].replace("_", "-") for argument in arguments)
     if reward != "element" and (own := next((option for option in given if option in ELEMENTS_OWN), None)):
         raise ValueError(f"{own} is a setting of ELEMENT and means nothing to the reward {reward!r}: leave it out.")
