@@ -62,7 +62,7 @@ def updated(
 ) -> tuple[Any, Any, Any]:
     """Agents, rewards and metrics after an update of the chosen agents, the reward changed; the learner stays as it is."""
     sampleable = np.stack([learner.ledger.sample_tail, learner.ledger.sample_count], axis=1).astype(np.int32)
-    chosen = jax.tree.map(lambda leaf: leaf[agents], (*learner.state, jnp.asarray(sampleable), learner.seeds))
+    chosen = jax.tree.map(lambda leaf: leaf[agents], (*learner.state[:3], jnp.asarray(sampleable), learner.seeds))
     return program(learner.reward)(jnp.float32(factor), jnp.float32(shift), *chosen, np.uint32(0))[:3]
 
 
