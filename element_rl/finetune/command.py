@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
         else:
             print(f"Stopped at step {interrupted.step:,}. Continue with: element finetune --resume {folder}")
         return INTERRUPTED
-    _show(config, folder, summary)
+    _show(config, task, folder, summary)
     return 0
 
 
@@ -115,7 +115,7 @@ def _status(progress: RunProgress) -> str:
     return f"{progress.steps_per_second:,.0f}/s{known}"
 
 
-def _show(config: FinetuneConfig, folder: Path, summary: dict[str, Any]) -> None:
+def _show(config: FinetuneConfig, task: ExploreConfig | OnPolicyConfig, folder: Path, summary: dict[str, Any]) -> None:
     from element_rl.plots import save_figure
     from element_rl.plots.transfer import transfer_curves
 
@@ -131,6 +131,19 @@ def _show(config: FinetuneConfig, folder: Path, summary: dict[str, Any]) -> None
         print(f"Final return {_numbers(summary['extrinsic_return'])}")
     print(f"Figure: {folder / 'figures' / 'transfer.png'}")
     print(f"Fine-tuning: {folder}")
+    final = summary["transferred"]["final_return"] if config.compare else summary["extrinsic_return"]
+    if config.anchor == 0 and isinstance(task, ExploreConfig) and (lost := _lost(summary["zero_shot_return"], final)):
+        print(f"{lost} --anchor 1 --anchor-halflife {max(config.steps // 10, 1)} would hold the actors near it.")
+
+
+def _lost(zero_shot: Sequence[float], final: Sequence[float | None]) -> str:
+    """A sentence, if most agents end with less than they could do before they learned anything of the task."""
+    less = [end is not None and end < start for start, end in zip(zero_shot, final, strict=True)]
+    return (
+        f"{sum(less)} of {len(less)} agents can do less now than the policy they began with."
+        if np.mean(less) > 0.5
+        else ""
+    )
 
 
 def _comparison_table(summary: dict[str, Any]) -> Table:

@@ -26,7 +26,7 @@ from run_outcomes import assert_same, outcome
 from element_rl.config import config_from_json
 from element_rl.explore import Interrupted, explore
 from element_rl.finetune import finetune
-from element_rl.finetune.command import main
+from element_rl.finetune.command import _lost, _show, main
 from element_rl.finetune.comparison import area_under_curve, steps_to_reach, table
 from element_rl.finetune.config import task_settings
 from element_rl.finetune.start import transplanted
@@ -172,6 +172,33 @@ def test_mistakes(source: RunFolder, compared: Path, tmp_path: Path, complaint: 
     RunFolder.create(tmp_path / "foreign", {"env": CAR, "algorithm": "cql"})
     assert "not a run of element explore" in complaint(str(tmp_path / "foreign"))
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("final", "sentence"),
+    [
+        ([1.0, 2.0, 9.0], "2 of 3 agents can do less now than the policy they began with."),
+        ([1.0, 8.0, 9.0], ""),
+        ([1.0, None, 9.0], ""),
+    ],
+)
+def test_what_was_lost_is_said(final: list[float | None], sentence: str) -> None:
+    assert _lost([5.0, 5.0, 5.0], final) == sentence
+
+
+def test_who_lost_a_policy_is_told_of_the_anchor(
+    source: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    zero_shot = [1e6, 1e6]
+    summary = {"zero_shot_return": zero_shot, "extrinsic_return": [1.0, 2.0]}
+    config = settings(source, compare=False)
+    finetune(config, tmp_path / "alone")
+    for anchor, hint in ((0.0, "--anchor 1 --anchor-halflife 30 would hold"), (1.0, "")):
+        task, _ = task_settings(config, source)
+        _show(dataclasses.replace(config, anchor=anchor), task, tmp_path / "alone", summary)
+        said = capsys.readouterr().out
+        assert (hint or "Fine-tuning") in said
+        assert ("--anchor" in said) == bool(hint)
 
 
 def test_nothing_is_overwritten(source: RunFolder, compared: Path) -> None:
