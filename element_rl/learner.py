@@ -81,7 +81,7 @@ class Learner:
         self.host_memories = [HnswMemory(state_dim) for _ in agent_seeds] if on_host else []
         self.updates = 0
         self.critic_warmup = 0  # updates, from the first, in which the critics learn alone
-        self.anchor_weight, self.anchor_halflife = 0.0, inf  # of `state.anchor`: what leaving it costs; updates
+        self.anchor_weight, self.anchor_halflife = 0.0, inf  # what leaving `state.anchor` costs; updates it halves in
         self._ingest = jax.jit(_ingest, donate_argnums=0)
         self._finish = jax.jit(
             partial(_finish_all, reward), static_argnames=("rows", "remembers"), donate_argnums=(0, 1)
