@@ -162,8 +162,9 @@ class Explorer:
     def _anchor(self, weight: float, halflife: float) -> None:
         """Hold the actors near what they are now, if that weighs anything."""
         self.learner.anchor_weight, self.learner.anchor_halflife = weight, halflife
-        actors = jax.tree.map(jnp.copy, self.learner.state.agents.actor)  # their own are donated to the updates
-        self.learner.state = self.learner.state._replace(anchor=actors if weight > 0 else None)
+        if weight > 0:
+            actors = jax.tree.map(jnp.copy, self.learner.state.agents.actor)  # their own are donated to the updates
+            self.learner.state = self.learner.state._replace(anchor=actors)
 
     def train(self, watch: Watcher, stop: Callable[[], bool]) -> None:
         """Collect and learn until the steps are done. Raises `Interrupted`, at a checkpoint, when told to stop."""

@@ -83,5 +83,5 @@ def policy_parameters(actor: Actor) -> dict[str, Array]:
 def actor_from_parameters(parameters: Mapping[str, np.ndarray]) -> Actor:
     """The actor, or the population of actors, that `policy_parameters` came from."""
     layers = range(len(parameters) // 2)
-    weights, biases = (tuple(jnp.asarray(parameters[f"{kind}_{i}"]) for i in layers) for kind in ("weight", "bias"))
+    weights, biases = (tuple(jnp.array(parameters[f"{kind}_{i}"]) for i in layers) for kind in ("weight", "bias"))
     return Actor(MLP(weights, biases))
