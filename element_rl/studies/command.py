@@ -24,6 +24,7 @@ from element_rl.studies.grid import Cell, Scale, Study, cell_folder, is_done, re
 from element_rl.studies.results import Results
 from element_rl.studies.runner import Executor, GridProgress, Processes, Watcher, conclude, run_cells
 from element_rl.studies.tables import markdown
+from element_rl.studies.tasks import with_learning
 
 SOME_FAILED = 1  # exit code when a cell failed and the others are done
 MODULES = {
@@ -36,6 +37,7 @@ MODULES = {
     "offline": "offline",
 }
 SIZES = ("samples", "task_steps", "updates")  # of a scale, beside seeds and steps
+LEARNERS = {"conservative_weight": "offline", "anchor": "transfer", "anchor_halflife": "transfer"}  # option → its study
 MAZE = "maze"  # no grid of runs: it takes less than a minute
 STOPPING = "Stopping: every running cell writes a checkpoint first; once more to end at once."
 LINE_SECONDS = 30.0  # between two lines of progress where there is no terminal
@@ -59,6 +61,9 @@ class StudyCommand:
         None  # of transfer and offline: per seed, of learning the task online, instead of the scale's
     )
     updates: int | None = None  # of offline, instead of the scale's
+    conservative_weight: float | None = None  # of CQL, in offline: how much it keeps to its data (5; on screens 1)
+    anchor: float | None = None  # of transfer: what it costs the actor to leave the transferred policy (nothing)
+    anchor_halflife: float | None = None  # of transfer: updates in which that halves (never)
     together: int = 1  # cells that run at the same time on this machine
     slice: str | None = None  # I/N: only every N-th cell, from the I-th (1 to N), for job schedulers; no report
     so_far: bool = (
@@ -138,7 +143,12 @@ def chosen_scale(study: Study, command: StudyCommand) -> Scale:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {value}.")
     envs = tuple(dict.fromkeys(_full_name(env, study, scale) for env in command.envs)) or scale.envs
     screens = None if scale.screens is None else _resized(scale.screens, envs, command)
-    return dataclasses.replace(_resized(scale, envs, command), screens=screens)
+    scale = dataclasses.replace(_resized(scale, envs, command), screens=screens)
+    learning = {name: value for name in LEARNERS if (value := getattr(command, name)) is not None}
+    for name in learning:
+        if LEARNERS[name] != study.name:
+            raise ValueError(f"--{name.replace('_', '-')} is of the study {LEARNERS[name]}, not of {study.name}.")
+    return with_learning(scale, **learning) if learning else scale
 
 
 def _resized(scale: Scale, envs: tuple[str, ...], command: StudyCommand) -> Scale:

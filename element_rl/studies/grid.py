@@ -41,6 +41,7 @@ class Scale:
     updates: int = 0  # of agents that learn offline
     options: Mapping[str, Any] = field(default_factory=dict)  # settings of every explorer, beside its own
     offline_options: Mapping[str, Any] = field(default_factory=dict)  # settings of agents that learn offline
+    finetune_options: Mapping[str, Any] = field(default_factory=dict)  # settings of agents that learn a task on
     encoder_options: Mapping[str, Any] = field(default_factory=dict)  # settings of encoders, on screens
     screens: "Scale | None" = None  # how large it is on environments that show images; None: there it cannot be done
 

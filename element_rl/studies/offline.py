@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from element_rl.collect import CollectConfig
-from element_rl.envs.screens import MARIO
+from element_rl.envs.screens import MARIO, is_screen
 from element_rl.evaluate import evaluate
 from element_rl.files import read_json_object, write_json
 from element_rl.offline import OfflineConfig
@@ -70,6 +70,12 @@ def _learner(env: str, dataset: Cell, scale: Scale) -> Cell:
     return Cell(env, dataset.method, config, (dataset,))
 
 
+def _weight(env: str, scale: Scale) -> float:
+    """How much CQL keeps to its data there."""
+    learner = OfflineConfig(("any",), **scale.on(env).offline_options)
+    return (learner.discrete_cql if is_screen(env) else learner.cql).conservative_weight
+
+
 def _dataset_id(env: str, method: str) -> str:
     return f"{env.partition('-')[0].lower()}/{method}-v0"
 
@@ -83,7 +89,7 @@ def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
         notes=(
             *(
                 f"{env}: {scale.on(env).samples:,} samples per seed, from all checkpoints of the explorers alike; "
-                f"{scale.on(env).updates:,} updates."
+                f"{scale.on(env).updates:,} updates, conservative weight {_weight(env, scale):g}."
                 for env in references
             ),
             "The paper's scores are after 5,000,000 steps of exploration, with 1,000,000 samples.",

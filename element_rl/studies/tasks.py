@@ -7,11 +7,15 @@ Rooms-v0's goal, Mario's progress.
 """
 
 import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from element_rl.agents.cql import CQLConfig
 from element_rl.agents.discrete_cql import DiscreteCQLConfig
 from element_rl.envs.robots import HEALTH_OPTION, can_fall
 from element_rl.envs.screens import is_screen
+from element_rl.finetune import FinetuneConfig
 from element_rl.finetune.screens import REWARD_SCALES
 from element_rl.studies import screens
 from element_rl.studies.comparison import BASELINES, ROBOTS, baseline_cell, cell_of
@@ -112,3 +116,37 @@ def random(env: str, scale: Scale) -> Cell:
 
 def _with_steps(env: str, steps: int, scale: Scale) -> Scale:
     return dataclasses.replace(scale.on(env), steps={env: steps})
+
+
+def with_learning(
+    scale: Scale,
+    conservative_weight: float | None = None,
+    anchor: float | None = None,
+    anchor_halflife: float | None = None,
+) -> Scale:
+    """The scale with other settings of those who learn the tasks: from data (CQL), or on from a policy (SAC)."""
+    if (anchor is not None or anchor_halflife is not None) and any(map(is_screen, scale.envs)):
+        raise ValueError("--anchor is of SAC, and on screens it is A3C that learns: choose robots, or leave it out.")
+    if anchor_halflife is not None and not anchor:
+        raise ValueError("--anchor-halflife says how an anchor fades: give --anchor too.")
+    if conservative_weight is not None and not conservative_weight >= 0:
+        raise ValueError(f"--conservative-weight must not be negative, got {conservative_weight}.")
+    FinetuneConfig(Path(), anchor=anchor or 0.0, anchor_halflife=anchor_halflife)  # says what is wrong with them
+    given = {"anchor": anchor, "anchor_halflife": anchor_halflife}
+    finetune = {name: value for name, value in given.items() if value is not None}
+    screens = scale.screens and dataclasses.replace(
+        scale.screens,
+        offline_options=_weighted(scale.screens, "discrete_cql", DiscreteCQLConfig(), conservative_weight),
+    )
+    offline = _weighted(scale, "cql", CQLConfig(), conservative_weight)
+    return dataclasses.replace(scale, offline_options=offline, finetune_options=finetune, screens=screens)
+
+
+def _weighted(
+    scale: Scale, learner: str, default: CQLConfig | DiscreteCQLConfig, weight: float | None
+) -> Mapping[str, Any]:
+    """Settings of agents that learn offline, with another conservative weight."""
+    if weight is None:
+        return scale.offline_options
+    config = scale.offline_options.get(learner, default)
+    return {**scale.offline_options, learner: dataclasses.replace(config, conservative_weight=weight)}

@@ -6,7 +6,7 @@ before it has learned anything of the task (zero-shot), and the mean return over
 the curve divided by its length.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -33,6 +33,7 @@ def _cells_of(env: str, scale: Scale) -> list[Cell]:
     explorers = [explorer(env, method, scale) for method in EXPLORERS]
     options, steps = scale.on(env).options, scale.on(env).task_steps
     settings = {name: options[name] for name in ("log_every", "checkpoint_every") if name in options}
+    settings |= scale.on(env).finetune_options
     finetuned = [
         Cell(env, cell.method, FinetuneConfig(cell.reference, steps, compare=False, **settings), (cell,))
         for cell in explorers
@@ -51,6 +52,7 @@ def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
             "Returns of training episodes, actions drawn from the policy. The others act with the transferred policy from the "
             "first step.",
             *(NOTES[name] for name in ONLINE if any(entry.cell.method == name for entry in on_task)),
+            *_anchored(scale.finetune_options),
         ),
         tables=(
             score_table("mean_return", "Task return, mean over the whole of learning", "return", mean_return),
@@ -60,6 +62,14 @@ def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
         ),
         curves=curves_of(on_task, "extrinsic_return", "task return"),
     )  # fmt: skip
+
+
+def _anchored(settings: Mapping[str, float]) -> tuple[str, ...]:
+    """A sentence on what holds the actors, if anything does."""
+    if not settings.get("anchor"):
+        return ()
+    halving = f", halving every {settings['anchor_halflife']:,.0f} updates" if "anchor_halflife" in settings else ""
+    return (f"Transferred actors are held near the policy they came with: anchor {settings['anchor']:g}{halving}.",)
 
 
 def _per_seed(

@@ -124,6 +124,18 @@ def test_a_crash_is_reported_and_when_it_is_mended_the_study_completes(
         (["coverage", "--seeds", "0"], "--seeds must be at least 1, got 0."),
         (["coverage", "--together", "0"], "--together must be at least 1, got 0."),
         (["transfer", "--task-steps", "0"], "--task-steps must be at least 1, got 0."),
+        (["offline", "--anchor", "1"], "--anchor is of the study transfer, not of offline."),
+        (["transfer", "--conservative-weight", "1"], "--conservative-weight is of the study offline, not of transfer."),
+        (["transfer", "--anchor-halflife", "9"], "--anchor-halflife says how an anchor fades: give --anchor too."),
+        (
+            ["transfer", "--anchor", "-1"],
+            "--anchor must not be negative and --anchor-halflife must be above 0, got -1.0",
+        ),
+        (
+            ["transfer", "--anchor", "1", "--envs", "Rooms-v0"],
+            "--anchor is of SAC, and on screens it is A3C that learns",
+        ),
+        (["offline", "--conservative-weight", "-1"], "--conservative-weight must not be negative, got -1.0."),
         (["offline", "--methods", "bc"], "has no method 'bc'; it has sac, element, rnd, ngu, re3, rise, random."),
     ],
 )

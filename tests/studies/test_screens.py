@@ -206,7 +206,10 @@ def test_offline(out: Path) -> None:
         *[("element", "done"), ("random", "done")] * 3,  # explored, collected, learned from
     ]
     assert [row[:3] for row in results.tables[2].rows] == [(ROOMS, "element", 400), (ROOMS, "random", 400)]
-    assert "Rooms-v0: 200 samples per seed, from all checkpoints of the explorers alike; 4 updates." in results.notes
+    assert (
+        "Rooms-v0: 200 samples per seed, from all checkpoints of the explorers alike; 4 updates, conservative weight 1."
+        in results.notes
+    )
     (reached,) = (out / "cells").glob("*/reference.json")
     assert reached.parent == cell_folder(out, grid[1])
     assert results.tables[2].rows[0][-1] == json.loads(reached.read_text())["extrinsic_return"]

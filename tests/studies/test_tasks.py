@@ -147,6 +147,40 @@ def test_transfer_is_compared_with_learning_from_nothing(out: Path) -> None:
     assert {series.label for series in results.curves[0].series} == {"element", "sac"}
 
 
+def test_learners_with_other_settings_are_other_cells_on_the_same_explorers() -> None:
+    """Only those who learn: what they learn from, and those they are measured by, are done already."""
+    for study, name, other in (
+        (transfer.STUDY, "transfer", tasks.with_learning(SCALE, anchor=1.0, anchor_halflife=500.0)),
+        (offline.STUDY, "offline", tasks.with_learning(SCALE, conservative_weight=0.5)),
+    ):
+        pairs = list(zip(cells(name), chosen_cells(study, other, ["element"]), strict=True))
+        changed = [cell.config for cell, changed in pairs if changed.name != cell.name]
+        learners = [cell.config for cell, _ in pairs if isinstance(cell.config, FinetuneConfig | OfflineConfig)]
+        assert changed == learners != []
+        for before, after in ((cell.config, changed.config) for cell, changed in pairs):
+            if isinstance(after, FinetuneConfig):
+                assert dataclasses.replace(after, anchor=0.0, anchor_halflife=None) == before
+                assert (after.anchor, after.anchor_halflife) == (1.0, 500.0)
+            elif isinstance(before, OfflineConfig) and isinstance(after, OfflineConfig):
+                assert after.cql == dataclasses.replace(before.cql, conservative_weight=0.5)
+    screens = tasks.with_learning(tasks.SMALL, conservative_weight=0.5).on("Rooms-v0").offline_options["discrete_cql"]
+    assert (screens.conservative_weight, screens.batch_size) == (0.5, 32)
+
+
+def test_reports_say_how_the_learners_were_set(out: Path) -> None:
+    """Of cells that are done; the scale alone is told otherwise."""
+    anchored = tasks.with_learning(SCALE, anchor=0.5, anchor_halflife=3_000.0)
+    held = "Transferred actors are held near the policy they came with: anchor 0.5"
+    assert f"{held}, halving every 3,000 updates." in transfer.analyse(done(out, "transfer"), anchored).notes
+    always = tasks.with_learning(SCALE, anchor=0.5)
+    assert f"{held}." in transfer.analyse(done(out, "transfer"), always).notes
+    assert not any("held" in note for note in transfer.analyse(done(out, "transfer"), SCALE).notes)
+    weighted = tasks.with_learning(SCALE, conservative_weight=0.25)
+    for scale, weight in ((SCALE, "5"), (weighted, "0.25")):
+        (note,) = [note for note in offline.analyse(done(out, "offline"), scale).notes if "updates" in note]
+        assert note.endswith(f"40 updates, conservative weight {weight}.")
+
+
 def test_the_mean_over_training_weighs_steps(tmp_path: Path, out: Path) -> None:
     run = RunFolder.create(tmp_path / "run", {}, ("step", "seed", "extrinsic_return"))
     for step, returns in ((100, (None, 4.0)), (200, (1.0, 4.0)), (400, (2.0, 7.0))):
