@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from jaxtyping import Float
 
 from element_rl.config import ExploreConfig
 from element_rl.envs.robots import CELLS_PER_AXIS
@@ -97,6 +98,21 @@ def scores_of(cells: Sequence[FinishedCell], quantity: str) -> dict[str, dict[st
         }
         for env, entries in by_environment(cells).items()
     }
+
+
+def means_over_training(cells: Sequence[FinishedCell], column: str) -> dict[str, dict[str, np.ndarray]]:
+    """environment → method → one number per seed: the mean of a column of the metrics over all of training."""
+    return {
+        env: {entry.cell.method: mean_over_training(entry, column) for entry in entries}
+        for env, entries in by_environment(cells).items()
+    }
+
+
+def mean_over_training(entry: FinishedCell, column: str) -> Float[np.ndarray, " R"]:
+    """Over its steps, however unevenly they were logged; before its first finished episode a run has no return."""
+    steps, values = entry.curves(column)
+    weights = np.diff(steps, prepend=0) * np.isfinite(values)
+    return np.asarray(np.sum(weights * np.nan_to_num(values), axis=1) / np.maximum(np.sum(weights, axis=1), 1))
 
 
 def curves_of(

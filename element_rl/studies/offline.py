@@ -22,7 +22,7 @@ from element_rl.envs.screens import MARIO, is_screen
 from element_rl.evaluate import evaluate
 from element_rl.files import read_json_object, write_json
 from element_rl.offline import OfflineConfig
-from element_rl.studies.comparison import by_environment, curves_of, mean_of, scores_of
+from element_rl.studies.comparison import by_environment, curves_of, mean_of, means_over_training, scores_of
 from element_rl.studies.grid import Cell, Findings, FinishedCell, Scale, Study
 from element_rl.studies.results import Table
 from element_rl.studies.tables import improvement_table, score_table, sentences
@@ -83,7 +83,8 @@ def _dataset_id(env: str, method: str) -> str:
 def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
     learners = [entry for entry in done if isinstance(entry.cell.config, OfflineConfig)]
     references = {env: _references(entries) for env, entries in by_environment(done).items()}
-    scores = _scores(learners, references)
+    scores = _scores(scores_of(learners, "extrinsic_return"), references)
+    throughout = _scores(means_over_training(learners, "extrinsic_return"), references)
     return Findings(
         sentences=sentences(scores, "teaches more than", "teaches less than"),
         notes=(
@@ -92,12 +93,15 @@ def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
                 f"{scale.on(env).updates:,} updates, conservative weight {_weight(env, scale):g}."
                 for env in references
             ),
+            "A score is of the last tenth of the updates. A policy learned offline can differ much from one evaluation to the "
+            "next: the mean over all of learning is steadier, and counts the beginning too.",
             "The paper's scores are after 5,000,000 steps of exploration, with 1,000,000 samples.",
             *(f"{env} has no scores: {reason}." for env, ends in references.items() if (reason := _no_scores(ends))),
         ),
         tables=(
             _beside_the_paper(score_table("scores", "Scores: 0 a random policy, 1 SAC (on screens A3C) online", "score", scores)),
             improvement_table("improvement", "Is ELEMENT's data better to learn from?", scores),
+            score_table("scores_throughout", "Scores, mean over all of learning", "score", throughout),
             _returns(learners, references),
         ),
         curves=curves_of(learners, "extrinsic_return", "task return", "updates"),
@@ -131,11 +135,13 @@ def _reached(entry: FinishedCell) -> float:
     return float(read_json_object(path)["extrinsic_return"])
 
 
-def _scores(learners: Sequence[FinishedCell], references: References) -> dict[str, dict[str, np.ndarray]]:
-    """environment → method → one score per seed."""
+def _scores(
+    returns: Mapping[str, Mapping[str, np.ndarray]], references: References
+) -> dict[str, dict[str, np.ndarray]]:
+    """environment → method → one score per seed, of returns in the same form."""
     return {
-        env: {method: (returns - ends[0]) / (ends[1] - ends[0]) for method, returns in methods.items()}
-        for env, methods in scores_of(learners, "extrinsic_return").items()
+        env: {method: (of_seeds - ends[0]) / (ends[1] - ends[0]) for method, of_seeds in methods.items()}
+        for env, methods in returns.items()
         if (ends := references[env]) is not None and _no_scores(ends) is None
     }
 

@@ -6,13 +6,10 @@ before it has learned anything of the task (zero-shot), and the mean return over
 the curve divided by its length.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-
-import numpy as np
-from jaxtyping import Float
+from collections.abc import Mapping, Sequence
 
 from element_rl.finetune import FinetuneConfig
-from element_rl.studies.comparison import by_environment, curves_of, mean_of, scores_of
+from element_rl.studies.comparison import by_environment, curves_of, mean_of, means_over_training, scores_of
 from element_rl.studies.grid import Cell, Findings, FinishedCell, Scale, Study
 from element_rl.studies.results import Table
 from element_rl.studies.tables import improvement_table, score_table, sentences
@@ -45,7 +42,7 @@ def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
     """Of the agents that learned the task; the explorers have done their part."""
     finetuned = [entry for entry in done if isinstance(entry.cell.config, FinetuneConfig)]
     on_task = [*finetuned, *(entry for entry in done if entry.cell.method in ONLINE)]
-    mean_return = _per_seed(on_task, _mean_over_training)
+    mean_return = means_over_training(on_task, "extrinsic_return")
     return Findings(
         sentences=sentences(mean_return, "gets more over the whole of learning than", "gets less than"),
         notes=(
@@ -70,22 +67,6 @@ def _anchored(settings: Mapping[str, float]) -> tuple[str, ...]:
         return ()
     halving = f", halving every {settings['anchor_halflife']:,.0f} updates" if "anchor_halflife" in settings else ""
     return (f"Transferred actors are held near the policy they came with: anchor {settings['anchor']:g}{halving}.",)
-
-
-def _per_seed(
-    cells: Sequence[FinishedCell], measure: Callable[[FinishedCell], Float[np.ndarray, " R"]]
-) -> dict[str, dict[str, np.ndarray]]:
-    """environment → method → one number per seed."""
-    return {
-        env: {entry.cell.method: measure(entry) for entry in entries} for env, entries in by_environment(cells).items()
-    }
-
-
-def _mean_over_training(entry: FinishedCell) -> Float[np.ndarray, " R"]:
-    """Over the steps of training, however unevenly they were logged; before its first finished episode a run has no return."""
-    steps, returns = entry.curves("extrinsic_return")
-    weights = np.diff(steps, prepend=0) * np.isfinite(returns)
-    return np.asarray(np.sum(weights * np.nan_to_num(returns), axis=1) / np.maximum(np.sum(weights, axis=1), 1))
 
 
 def _starts_and_ends(cells: Sequence[FinishedCell]) -> Table:

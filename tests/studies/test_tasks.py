@@ -20,6 +20,7 @@ from element_rl.runs import RunFolder
 from element_rl.studies import offline, tasks, transfer
 from element_rl.studies.attempt import attempt, prepare
 from element_rl.studies.command import chosen_cells
+from element_rl.studies.comparison import mean_over_training, means_over_training, scores_of
 from element_rl.studies.grid import Cell, Findings, FinishedCell, cell_folder, finished, record
 from element_rl.studies.jobs import job_from_json, job_to_json
 from element_rl.studies.runner import conclude
@@ -118,12 +119,32 @@ def test_scores_lie_between_random_and_online(out: Path) -> None:
     assert numbers == pytest.approx([*expected, random, reached["extrinsic_return"]])
 
 
-def test_a_score_by_hand(out: Path) -> None:
-    entries = [entry for entry in done(out, "offline") if isinstance(entry.cell.config, OfflineConfig)]
-    entries = [dataclasses.replace(entries[0], summary={**entries[0].summary, "extrinsic_return": [-400.0, -1_300.0]})]
-    scores = offline._scores(entries, {"Pendulum-v1": (-1_200.0, -200.0)})
+def test_scores_are_told_of_the_end_and_of_all_of_learning(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Evaluated after 20 and 40 updates: the last tenth is the second, the mean is of both."""
+    references = {"Pendulum-v1": (-2_000.0, -1_000.0)}
+    (learner,) = [
+        entry
+        for entry in done(out, "offline")
+        if isinstance(entry.cell.config, OfflineConfig) and entry.cell.method == "element"
+    ]
+    _, returns = learner.curves("extrinsic_return")
+    assert returns.shape == (2, 2)
+    for measured, expected in (
+        (scores_of([learner], "extrinsic_return"), returns[:, 1]),
+        (means_over_training([learner], "extrinsic_return"), returns.mean(axis=1)),
+    ):
+        scores = offline._scores(measured, references)["Pendulum-v1"]["element"]
+        np.testing.assert_allclose(scores, (expected + 2_000) / 1_000, rtol=1e-6)
+    monkeypatch.setattr(offline, "_references", lambda entries: references["Pendulum-v1"])  # SAC learned nothing here
+    tables = {table.name: table for table in offline.analyse(done(out, "offline"), SCALE).tables}
+    assert [row[1] for row in tables["scores_throughout"].rows] == ["element", "random"]
+
+
+def test_a_score_by_hand() -> None:
+    returns = {"Pendulum-v1": {"element": np.array([-400.0, -1_300.0])}}
+    scores = offline._scores(returns, {"Pendulum-v1": (-1_200.0, -200.0)})
     np.testing.assert_allclose(scores["Pendulum-v1"]["element"], [0.8, -0.1])
-    assert offline._scores(entries, {"Pendulum-v1": (-200.0, -1_200.0)}) == {}
+    assert offline._scores(returns, {"Pendulum-v1": (-200.0, -1_200.0)}) == {}
     assert offline._no_scores((-200.0, -1_200.0)) == "learning online (-1,200) came to no more than random (-200)"
     assert offline._no_scores((0.25, 0.2)) == "learning online (0.2) came to no more than random (0.25)"
     assert offline._no_scores(None) == "learning online or random is not done"
@@ -187,7 +208,7 @@ def test_the_mean_over_training_weighs_steps(tmp_path: Path, out: Path) -> None:
         run.append_metrics([{"step": step, "seed": s, "extrinsic_return": r} for s, r in enumerate(returns)])
     entry = dataclasses.replace(done(out, "transfer")[0], run=run, summary={"seeds": [0, 1]})
     # 1 for 100 steps and 2 for 200; 4 for 200 and 7 for 200
-    np.testing.assert_allclose(transfer._mean_over_training(entry), [5 / 3, 5.5])
+    np.testing.assert_allclose(mean_over_training(entry, "extrinsic_return"), [5 / 3, 5.5])
 
 
 def test_what_cells_leave_is_theirs_alone(out: Path) -> None:
