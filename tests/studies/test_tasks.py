@@ -198,7 +198,7 @@ def test_reports_say_how_the_learners_were_set(out: Path) -> None:
     assert not any("held" in note for note in transfer.analyse(done(out, "transfer"), SCALE).notes)
     weighted = tasks.with_learning(SCALE, conservative_weight=0.25)
     for scale, weight in ((SCALE, "5"), (weighted, "0.25")):
-        (note,) = [note for note in offline.analyse(done(out, "offline"), scale).notes if "updates" in note]
+        (note,) = [note for note in offline.analyse(done(out, "offline"), scale).notes if "conservative weight" in note]
         assert note.endswith(f"40 updates, conservative weight {weight}.")
 
 
