@@ -205,7 +205,8 @@ def test_offline(out: Path) -> None:
         *[("encoder", "done"), ("a3c", "done")],
         *[("element", "done"), ("random", "done")] * 3,  # explored, collected, learned from
     ]
-    assert [row[:3] for row in results.tables[2].rows] == [(ROOMS, "element", 400), (ROOMS, "random", 400)]
+    (returns,) = [table for table in results.tables if table.name == "returns"]
+    assert [row[:3] for row in returns.rows] == [(ROOMS, "element", 400), (ROOMS, "random", 400)]
     assert (
         "Rooms-v0: 200 samples per seed, from all checkpoints of the explorers alike; 4 updates, conservative weight 1."
         in results.notes
