@@ -213,7 +213,7 @@ def test_offline(out: Path) -> None:
     )
     (reached,) = (out / "cells").glob("*/reference.json")
     assert reached.parent == cell_folder(out, grid[1])
-    assert results.tables[2].rows[0][-1] == json.loads(reached.read_text())["extrinsic_return"]
+    assert returns.rows[0][-1] == json.loads(reached.read_text())["extrinsic_return"]
 
 
 def test_the_task_online_on_mario() -> None:
