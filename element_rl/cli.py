@@ -146,9 +146,11 @@ def _explore(arguments: list[str]) -> int:
 def _draw(run: Any, summary: dict[str, Any]) -> None:
     from element_rl.evaluate import evaluate
     from element_rl.plots import plot_run
+    from element_rl.progress import acting
 
     if summary["reward"] != "random":
-        evaluate(run, episodes=EPISODES_DRAWN)
+        with acting() as watch:
+            evaluate(run, episodes=EPISODES_DRAWN, watch=watch)
     for path in plot_run([run], say=lambda text: None):
         if path.suffix == ".png":
             print(f"Figure: {path}")
@@ -156,7 +158,7 @@ def _draw(run: Any, summary: dict[str, Any]) -> None:
 
 def _evaluate(arguments: list[str]) -> int:
     from element_rl.evaluate import evaluate
-    from element_rl.progress import evaluation_table
+    from element_rl.progress import acting, evaluation_table
     from element_rl.runs import RunFolder
 
     @dataclass(frozen=True)
@@ -169,10 +171,14 @@ def _evaluate(arguments: list[str]) -> int:
         checkpoint: int | None = None  # only this one (steps); all by default
         video: bool = False  # also write an mp4 of one episode of the last policy evaluated
         out: Path | None = None  # where to write instead of RUN/evaluation
+        workers: int | None = None  # processes in which robots act (one per core); 0 acts in this process
 
     args = tyro.cli(Evaluate, args=arguments, prog="element evaluate")
     run = RunFolder.open(args.run)
-    result = evaluate(run, args.episodes, args.deterministic, args.checkpoint, args.video, args.out)
+    with acting() as watch:
+        result = evaluate(
+            run, args.episodes, args.deterministic, args.checkpoint, args.video, args.out, args.workers, watch
+        )
     evaluation_table(result)
     return 0
 

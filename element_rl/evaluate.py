@@ -5,25 +5,33 @@ evaluation folder, where `element plot` finds them, and on request a video.
 """
 
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from element_rl.agents.host_policy import squashed_gaussian_action
 from element_rl.config import ExploreConfig, parsed_options
-from element_rl.encoders.state import make_state_encoder
+from element_rl.encoders.state import StateEncoder, make_state_encoder
 from element_rl.entropy import renyi_entropy
-from element_rl.envs.robots import EnvSpec, coverage_cell, describe, make_env, position_of
+from element_rl.envs.robots import EnvSpec, coverage_cell, describe, make_env
+from element_rl.episodes import Episode, run_episode
 from element_rl.evaluate_screens import evaluate_on_screen, is_on_screen, write_screen_video
+from element_rl.evaluators import Evaluator, workers_for
+from element_rl.explore import Progress
 from element_rl.files import write_arrays, write_json
 from element_rl.learner import EVALUATION_ORDER
 from element_rl.runs import RunError, RunFolder
 
 FRAMES_PER_SECOND = 30
+
+Measure = Callable[[np.ndarray, np.ndarray], float]  # the entropy of an episode's observations and positions
+Acted = tuple[dict[str, Any], Float[np.ndarray, "E M C"]]  # means of a checkpoint, positions of its episodes
 
 
 def evaluate(
@@ -33,20 +41,36 @@ def evaluate(
     checkpoint: int | None = None,
     video: bool = False,
     out: Path | None = None,
+    workers: int | None = None,
+    watch: Callable[[Progress], None] = lambda progress: None,
 ) -> list[dict[str, Any]]:
-    """Means over seeds and episodes, one entry per checkpoint."""
+    """Means over seeds and episodes, one entry per checkpoint; the watcher is told of episodes.
+
+    Robots act in `workers` processes (None: as many as there are cores, if there is much to do); what is written does not
+    depend on their number. Screens act in this one.
+    """
     if episodes < 1:
         raise ValueError(f"--episodes must be at least 1, got {episodes}.")
+    if workers is not None and workers < 0:
+        raise ValueError(f"--workers must not be negative, got {workers}.")
     on_screen = is_on_screen(run)
     steps = run.checkpoint_steps() if checkpoint is None else [checkpoint]
     if not steps:
         raise RunError(f"The run {run.path} has no checkpoint yet: let it train until its first one.")
     rows, trajectories = [], {}
-    for step in steps:
-        row, positions = (evaluate_on_screen if on_screen else _evaluate_checkpoint)(run, step, episodes, deterministic)
+    acted = (
+        _acted_on_screen(run, steps, episodes, deterministic)
+        if on_screen
+        else _acted(run, steps, episodes, deterministic, workers)
+    )
+    began = time.perf_counter()
+    for row, positions in acted:
         rows.append(row)
         if positions.shape[-1]:
-            trajectories[f"step_{step:09d}/positions"] = positions
+            trajectories[f"step_{row['step']:09d}/positions"] = positions
+        done = sum(entry["episodes"] for entry in rows)
+        planned = row["episodes"] * len(steps)
+        watch(Progress(done, planned, done / max(time.perf_counter() - began, 1e-9), {}))
     folder = out or run.evaluation_path
     folder.mkdir(parents=True, exist_ok=True)
     if trajectories:
@@ -63,73 +87,76 @@ def _environment_of(run: RunFolder) -> tuple[ExploreConfig, EnvSpec]:
     return config, describe(config.env, **parsed_options(config))
 
 
-def _evaluate_checkpoint(
-    run: RunFolder, step: int, episodes: int, deterministic: bool
-) -> tuple[dict[str, Any], Float[np.ndarray, "E T position"]]:
-    (config, spec), policy = _environment_of(run), run.load_policy(step)
-    returns, lengths, entropies, paths = [], [], [], []
-    env = make_env(config.env, **parsed_options(config))
-    for agent in range(len(policy["bias_0"])):
-        measure = _entropy_measure(config.seed + agent, spec)
-        parameters = {name: array[agent] for name, array in policy.items()}
-        for episode in range(episodes):
-            seed = [config.seed + agent, step, episode]
-            observations, positions, total = run_episode(env, spec, parameters, seed, deterministic)
-            returns.append(total)
-            lengths.append(len(observations) - 1)
-            entropies.append(measure(observations[1:], positions[1:]))
-            paths.append(positions)
-    env.close()
+def _acted_on_screen(run: RunFolder, steps: Sequence[int], episodes: int, deterministic: bool) -> Iterator[Acted]:
+    for step in steps:
+        yield evaluate_on_screen(run, step, episodes, deterministic)
+
+
+def _acted(
+    run: RunFolder, steps: Sequence[int], episodes: int, deterministic: bool, workers: int | None
+) -> Iterator[Acted]:
+    """Checkpoint after checkpoint, as many at a time as keep all processes busy."""
+    config, spec = _environment_of(run)
+    agents = len(run.load_policy(steps[0])["bias_0"])
+    measures = [_entropy_measure(config.seed + agent, spec) for agent in range(agents)]
+    if workers is None:
+        jobs = len(steps) * agents * episodes
+        workers = workers_for(jobs, jobs * spec.max_episode_steps)
+    together = -(-max(workers, 1) // (agents * episodes))
+    with Evaluator(config.env, parsed_options(config), workers, run=partial(run_episode, spec)) as evaluator:
+        for begin in range(0, len(steps), together):
+            batch = steps[begin : begin + together]
+            policies = [run.load_policy(step) for step in batch]
+            seeds = [
+                [(config.seed + agent, step, episode) for episode in range(episodes)]
+                for step in batch
+                for agent in range(agents)
+            ]
+            parameters = {name: np.concatenate([policy[name] for policy in policies]) for name in policies[0]}
+            evaluator.start(parameters, seeds, deterministic)
+            found = evaluator.results()
+            for index, step in enumerate(batch):
+                own = found[index * agents * episodes : (index + 1) * agents * episodes]
+                yield _measured(step, own, [measures[place // episodes] for place in range(len(own))], spec)
+
+
+def _measured(step: int, episodes: Sequence[Episode], measures: Sequence[Measure], spec: EnvSpec) -> Acted:
+    """Means of the episodes of a checkpoint, each measured by its own agent's states."""
+    entropies = [
+        measure(episode.observations[1:], episode.positions[1:])
+        for measure, episode in zip(measures, episodes, strict=True)
+    ]
+    paths = [episode.positions for episode in episodes]
     padded = np.full((len(paths), spec.max_episode_steps + 1, spec.position_dim), np.nan, np.float32)
     for index, path in enumerate(paths):
         padded[index, : len(path)] = path
     cells = {int(c) for path in paths for c in coverage_cell(spec, path)} if spec.coverage_bounds else None
     return {
         "step": step,
-        "episodes": len(returns),
-        "extrinsic_return": float(np.mean(returns)),
-        "episode_length": float(np.mean(lengths)),
+        "episodes": len(episodes),
+        "extrinsic_return": float(np.mean([episode.total for episode in episodes])),
+        "episode_length": float(np.mean([len(path) - 1 for path in paths])),
         "episodic_entropy": float(np.mean(entropies)),
         "coverage": None if cells is None else len(cells),
     }, padded
 
 
-def _entropy_measure(seed: int, spec: EnvSpec) -> Callable[[np.ndarray, np.ndarray], float]:
-    """The paper's evaluation entropy of an episode's observations and positions, compiled for the longest episode."""
+def _entropy_measure(seed: int, spec: EnvSpec) -> Measure:
+    """The paper's evaluation entropy of an episode's observations and positions, in the states of a seed."""
     encoder = make_state_encoder(seed, spec.observation_dim, spec.orientation_slice)
-
-    @jax.jit
-    def entropy(observations: Array, positions: Array, mask: Array) -> Array:
-        return renyi_entropy(jax.vmap(encoder)(observations, positions), EVALUATION_ORDER, 1.0, mask)
 
     def measure(observations: np.ndarray, positions: np.ndarray) -> float:
         missing = spec.max_episode_steps - len(observations)
         padded = [np.pad(array, ((0, missing), (0, 0))) for array in (observations, positions)]
-        return float(entropy(*padded, np.arange(spec.max_episode_steps) < len(observations)))
+        return float(_entropy(encoder, *padded, np.arange(spec.max_episode_steps) < len(observations)))
 
     return measure
 
 
-def run_episode(
-    env: Any, spec: EnvSpec, parameters: dict[str, np.ndarray], seed: list[int], deterministic: bool, render: Any = None
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """Observations [T+1, O], positions [T+1, C] and the return of one episode."""
-    generator = np.random.default_rng(seed)
-    low, high = np.asarray(spec.action_low), np.asarray(spec.action_high)
-    observation, info = env.reset(seed=int(generator.integers(2**31)))
-    observations, positions, total = [observation], [position_of(spec, observation, info, env)], 0.0
-    done = False
-    while not done:
-        noise = generator.standard_normal(spec.action_dim, dtype=np.float32) * (0.0 if deterministic else 1.0)
-        action = squashed_gaussian_action(parameters, observation.astype(np.float32), noise.astype(np.float32))
-        observation, reward, terminated, truncated, info = env.step(low + (action + 1) / 2 * (high - low))
-        observations.append(observation)
-        positions.append(position_of(spec, observation, info, env))
-        total += float(reward)
-        done = terminated or truncated
-        if render is not None:
-            render()
-    return np.asarray(observations, np.float32), np.asarray(positions, np.float32), total
+@eqx.filter_jit
+def _entropy(encoder: StateEncoder, observations: Array, positions: Array, mask: Array) -> Array:
+    """Compiled once for the longest episode, whichever agent's encoder it is given."""
+    return renyi_entropy(jax.vmap(encoder)(observations, positions), EVALUATION_ORDER, 1.0, mask)
 
 
 def _write_video(run: RunFolder, step: int, deterministic: bool, folder: Path) -> Path:
@@ -146,7 +173,7 @@ def _write_video(run: RunFolder, step: int, deterministic: bool, folder: Path) -
         writer: Any
         with imageio.get_writer(path, fps=FRAMES_PER_SECOND, macro_block_size=16) as writer:
             run_episode(
-                env, spec, parameters, [config.seed, step, 0], deterministic, lambda: writer.append_data(env.render())
+                spec, env, parameters, [config.seed, step, 0], deterministic, lambda: writer.append_data(env.render())
             )
     except Exception as error:
         path.unlink(missing_ok=True)

@@ -3,11 +3,11 @@
     with Evaluator("Hopper-v5", {}, num_workers=8) as evaluator:
         evaluator.start(parameters, seeds)      # returns at once
         ...                                     # let the device work
-        returns, lengths = evaluator.wait()
+        returns, lengths = evaluator.wait()     # or `results()`: all that its `run` has to say of each episode
 
 Policies are deterministic unless told otherwise: the mean of a squashed Gaussian, or the action of the highest value. An episode
 depends on its policy and its seed, and on nothing else: neither on the number of processes nor on which of them runs it. It is
-the episode of `evaluate.run_episode` with the same seed. Nothing here imports JAX.
+the episode of `episodes.run_episode` with the same seed. Nothing here imports JAX.
 """
 
 import gc
@@ -34,9 +34,11 @@ from element_rl.envs.robots import make_env
 from element_rl.envs.screens import make_screen
 from element_rl.envs.workers import NICENESS, worker_surroundings
 
+WORTH_PROCESSES = 20_000  # steps: processes take a few seconds to begin, in which one makes about as many
+
 Parameters = Mapping[str, np.ndarray]
 Seed = tuple[int, int, int]  # of the agent, the update, the episode
-RunEpisode = Callable[[gymnasium.Env, Parameters, Seed, bool], tuple[float, int]]  # the last: deterministic
+RunEpisode = Callable[[gymnasium.Env, Parameters, Seed, bool], Any]  # the last argument: deterministic
 
 
 def episode_return(
@@ -69,7 +71,7 @@ class Evaluator:
         self._pool: ProcessPoolExecutor | None = None
         self._env: gymnasium.Env | None = None
         self._waiting: list[tuple[Parameters, Seed, bool]] = []
-        self._futures: list[Future[tuple[float, int]]] = []
+        self._futures: list[Future[Any]] = []
         self._shape = (0, 0)
         if num_workers == 0:
             self._env = make(env, **env_options)
@@ -104,17 +106,22 @@ class Evaluator:
         """Whether processes are at work on episodes; without processes it is `wait` that is."""
         return not all(future.done() for future in self._futures)
 
-    def wait(self) -> tuple[Float64[np.ndarray, "P E"], Int64[np.ndarray, "P E"]]:
-        """Returns and lengths of the episodes begun last."""
+    def results(self) -> list[Any]:
+        """What `run` returned of the episodes begun last, agent by agent."""
         try:
             results = [future.result() for future in self._futures]
         except BrokenProcessPool as error:
             raise ValueError(
-                "A process that evaluates died, perhaps for want of memory: resume with fewer --workers."
+                "A process that evaluates died, perhaps for want of memory: try again with fewer --workers."
             ) from error
         if self._env is not None:
             results = [self._run(self._env, *episode) for episode in self._waiting]
         self._futures, self._waiting = [], []
+        return results
+
+    def wait(self) -> tuple[Float64[np.ndarray, "P E"], Int64[np.ndarray, "P E"]]:
+        """Returns and lengths of the episodes begun last, where that is what `run` returns."""
+        results = self.results()
         returns, lengths = (np.array(column).reshape(self._shape) for column in zip(*results, strict=True))
         return returns.astype(np.float64), lengths.astype(np.int64)
 
@@ -152,6 +159,11 @@ def default_workers(episodes: int) -> int:
     return min(max(own_cores() - 1, 1), episodes)
 
 
+def workers_for(jobs: int, steps: int) -> int:
+    """Processes for jobs of so many steps in all, where this one only waits for them; none where there is little to do."""
+    return 0 if steps < WORTH_PROCESSES else min(own_cores(), jobs)
+
+
 _own_env: list[gymnasium.Env] = []  # of a worker process
 
 
@@ -176,7 +188,7 @@ def _leave_with_parent() -> None:
         os._exit(1)
 
 
-def _episode(run: RunEpisode, parameters: Parameters, seed: Seed, deterministic: bool) -> tuple[float, int]:
+def _episode(run: RunEpisode, parameters: Parameters, seed: Seed, deterministic: bool) -> Any:
     return run(_own_env[0], parameters, seed, deterministic)
 
 

@@ -74,6 +74,14 @@ def stages_or_lines(
         yield watch
 
 
+@contextlib.contextmanager
+def acting() -> Iterator[Callable[[RunProgress], None]]:
+    """A watcher of the episodes of an evaluation."""
+    status = "{:.1f} episodes/s".format
+    with stages_or_lines(Console(), 8, lambda _, progress: status(progress.steps_per_second)) as watch:
+        yield lambda progress: watch("episodes", progress)
+
+
 def status_text(progress: RunProgress, unit: str, entries: Sequence[tuple[str, str, str]]) -> str:
     """Speed, and the latest of those metrics that are known: name, label and format of each."""
     parts = [f"{progress.steps_per_second:,.0f} {unit}/s"]

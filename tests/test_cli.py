@@ -107,6 +107,21 @@ def test_a_whole_run_leaves_figures_and_a_summary(finished: Path, capsys: pytest
     assert "1,500" in capsys.readouterr().out
 
 
+def test_an_evaluation_does_not_depend_on_processes(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three checkpoints of two agents: in this process, and two checkpoints at a time in eight."""
+    for workers in ("0", "8"):
+        out = tmp_path / workers
+        assert main(["evaluate", str(finished), "--episodes", "2", "--workers", workers, "--out", str(out)]) == 0
+    steps = len(RunFolder.open(finished).checkpoint_steps())
+    agents = len(RunFolder.open(finished).read_summary()["seeds"])
+    assert f"{2 * steps * agents} / {2 * steps * agents}" in capsys.readouterr().out
+    for name in ("evaluation.json", "trajectories.safetensors"):
+        assert (tmp_path / "0" / name).read_bytes() == (tmp_path / "8" / name).read_bytes()
+    assert "--workers must not be negative, got -1" in complaint(capsys, "evaluate", str(finished), "--workers", "-1")
+
+
 def test_an_existing_run_is_not_overwritten(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (finished / "metrics.csv").read_bytes()
     sentence = complaint(capsys, "explore", "Hopper-v5", "--steps", "100", "--out", str(finished))

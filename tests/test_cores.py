@@ -3,7 +3,7 @@
 import pytest
 
 from element_rl import cores
-from element_rl.evaluators import default_workers
+from element_rl.evaluators import WORTH_PROCESSES, default_workers, workers_for
 
 
 @pytest.mark.parametrize(("told", "own"), [(None, 16), ("", 16), ("5", 5), ("0", 1), ("40", 16), ("many", 16)])
@@ -15,3 +15,6 @@ def test_a_share_is_what_one_plans_for(monkeypatch: pytest.MonkeyPatch, told: st
     assert cores.own_cores() == own
     assert default_workers(100) == max(own - 1, 1)
     assert default_workers(1) == 1
+    assert workers_for(100, WORTH_PROCESSES) == own
+    assert workers_for(1, WORTH_PROCESSES) == 1
+    assert workers_for(100, WORTH_PROCESSES - 1) == 0

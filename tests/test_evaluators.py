@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from element_rl.envs.robots import describe, make_env
-from element_rl.evaluate import run_episode
+from element_rl.episodes import run_episode
 from element_rl.evaluators import Evaluator
 
 
@@ -20,7 +20,7 @@ def test_an_evaluation_is_the_episode_of_evaluate(workers: int, deterministic: b
     env, spec = make_env("Pendulum-v1", max_episode_steps=20), describe("Pendulum-v1", max_episode_steps=20)
     for agent, own in enumerate(seeds):
         policy = {name: array[agent] for name, array in parameters.items()}
-        expected = [run_episode(env, spec, policy, list(seed), deterministic)[2] for seed in own]
+        expected = [run_episode(spec, env, policy, seed, deterministic).total for seed in own]
         np.testing.assert_allclose(returns[agent], expected, rtol=1e-12)
     env.close()
     assert (lengths == 20).all()
@@ -33,5 +33,5 @@ def test_a_worker_that_dies_is_reported() -> None:
         )
         for process in evaluator._pool._processes.values():
             process.kill()
-        with pytest.raises(ValueError, match=r"died, perhaps for want of memory: resume with fewer --workers"):
+        with pytest.raises(ValueError, match=r"died, perhaps for want of memory: try again with fewer --workers"):
             evaluator.wait()

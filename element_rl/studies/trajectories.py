@@ -5,15 +5,17 @@ Of the seeds of a run the one with the median coverage is shown. Acting takes a 
 cell's folder and not done again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from jaxtyping import Float, Integer
 
 from element_rl.config import config_from_json, parsed_options
-from element_rl.envs.robots import coverage_cell, describe, make_env
+from element_rl.envs.robots import coverage_cell, describe
 from element_rl.envs.screens import describe_screen, screen_cell
-from element_rl.evaluate import run_episode
+from element_rl.episodes import run_episodes
+from element_rl.evaluators import Evaluator, workers_for
 from element_rl.files import read_arrays, write_arrays
 from element_rl.on_policy.config import OnPolicyConfig, env_options
 from element_rl.plots.maps import axis_labels, equal_scales
@@ -47,7 +49,7 @@ def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
         for entry in entries:
             agent = median_seed(entry)
             samples = scale.on(env).samples
-            episodes = {step: acted(entry, step, agent, samples) for step in _with_policies(entry)}
+            episodes = acted(entry, _with_policies(entry), agent, samples)
             paths.append(_paths(entry, agent, episodes))
             rows += [(env, step, *_measures(entry, found)) for step, found in episodes.items()]
     columns = ("environment", "checkpoint", "episodes", "farthest from the start", "directions", "cells")
@@ -67,30 +69,39 @@ def median_seed(entry: FinishedCell) -> int:
     return int(np.argsort(coverage, kind="stable")[(len(coverage) - 1) // 2])
 
 
-def acted(entry: FinishedCell, step: int, agent: int, samples: int) -> list[Float[np.ndarray, "T position"]]:
-    """Positions of the episodes that one policy acts until it has taken so many samples; from the cell's folder if known."""
-    file = entry.run.evaluation_path / f"acted-{step:09d}-{agent}-{samples}.safetensors"
-    if not file.exists():
-        act = screens.acted_on_screen if entry.run.config.get("on_policy") else _acted_by_robot
-        episodes = act(entry.run, step, agent, samples)
-        write_arrays(file, {f"episode_{index:05d}": array for index, array in enumerate(episodes)})
-    return [array for _, array in sorted(read_arrays(file)[0].items())]
+def acted(
+    entry: FinishedCell, steps: Sequence[int], agent: int, samples: int
+) -> dict[int, list[Float[np.ndarray, "T position"]]]:
+    """By checkpoint: positions of the episodes its policy acts until it has taken so many samples; kept in the cell's folder."""
+    files = {step: entry.run.evaluation_path / f"acted-{step:09d}-{agent}-{samples}.safetensors" for step in steps}
+    missing = [step for step, file in files.items() if not file.exists()]
+    act = _acted_on_screen if entry.run.config.get("on_policy") else _acted_by_robot
+    for step, episodes in act(entry.run, missing, agent, samples):
+        write_arrays(files[step], {f"episode_{index:05d}": array for index, array in enumerate(episodes)})
+    return {step: [array for _, array in sorted(read_arrays(file)[0].items())] for step, file in files.items()}
 
 
-def _acted_by_robot(run: RunFolder, step: int, agent: int, samples: int) -> list[Float[np.ndarray, "T position"]]:
+Acted = Iterator[tuple[int, list[Float[np.ndarray, "T position"]]]]  # checkpoints, and positions of episodes of each
+
+
+def _acted_on_screen(run: RunFolder, steps: Sequence[int], agent: int, samples: int) -> Acted:
+    for step in steps:
+        yield step, screens.acted_on_screen(run, step, agent, samples)
+
+
+def _acted_by_robot(run: RunFolder, steps: Sequence[int], agent: int, samples: int) -> Acted:
+    """All checkpoints at once, in as many processes as there are cores; a few at a time, so that what is done is kept."""
     config = config_from_json(run.config["settings"])
     options = parsed_options(config)
-    spec, env = describe(config.env, **options), make_env(config.env, **options)
-    parameters = {name: array[agent] for name, array in run.load_policy(step).items()}
-    episodes: list[np.ndarray] = []
-    left = samples
-    while left > 0:
-        seed = [config.seed + agent, step, len(episodes)]
-        positions = run_episode(env, spec, parameters, seed, deterministic=False)[1][: left + 1]
-        episodes.append(positions)
-        left -= len(positions) - 1
-    env.close()
-    return episodes
+    workers = workers_for(len(steps), len(steps) * samples)
+    together = max(workers, 1)
+    act = partial(run_episodes, describe(config.env, **options), samples)
+    with Evaluator(config.env, options, workers, run=act) as evaluator:
+        for batch in (steps[begin : begin + together] for begin in range(0, len(steps), together)):
+            policies = [run.load_policy(step) for step in batch]
+            parameters = {name: np.stack([policy[name][agent] for policy in policies]) for name in policies[0]}
+            evaluator.start(parameters, [[(config.seed + agent, step, 0)] for step in batch], deterministic=False)
+            yield from zip(batch, evaluator.results(), strict=True)
 
 
 def _with_policies(entry: FinishedCell) -> list[int]:

@@ -50,5 +50,5 @@ def test_recorded_episodes_and_the_verdict() -> None:
 
 
 def test_processes_that_evaluate_load_no_jax() -> None:
-    code = "import sys, element_rl.evaluators; sys.exit('jax' in sys.modules)"
+    code = "import sys, element_rl.evaluators, element_rl.episodes; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
