@@ -171,7 +171,7 @@ def _evaluate(arguments: list[str]) -> int:
         checkpoint: int | None = None  # only this one (steps); all by default
         video: bool = False  # also write an mp4 of one episode of the last policy evaluated
         out: Path | None = None  # where to write instead of RUN/evaluation
-        workers: int | None = None  # processes in which robots act (one per core); 0 acts in this process
+        workers: int | None = None  # processes that act (one per core); 0 acts in this process
 
     args = tyro.cli(Evaluate, args=arguments, prog="element evaluate")
     run = RunFolder.open(args.run)

@@ -63,3 +63,11 @@ def run_episodes(
         paths.append(positions[: samples + 1])
         samples -= len(paths[-1]) - 1
     return paths
+
+
+def padded_paths(paths: Sequence[Float[np.ndarray, "M C"]], steps: int) -> Float[np.ndarray, "E L C"]:
+    """Positions of episodes of different lengths in one array of L = `steps` + 1, NaN after the end of each."""
+    padded = np.full((len(paths), steps + 1, paths[0].shape[1]), np.nan, np.float32)
+    for index, path in enumerate(paths):
+        padded[index, : len(path)] = path
+    return padded

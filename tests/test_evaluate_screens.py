@@ -12,10 +12,9 @@ from element_rl.agents.discrete_cql import DiscreteCQLConfig
 from element_rl.collect import CollectConfig, collect
 from element_rl.envs.screens import make_screen
 from element_rl.evaluate import evaluate
-from element_rl.evaluate_screens import run_screen_episode
 from element_rl.evaluators import Evaluator
 from element_rl.offline import OfflineConfig, create_offline_run, train_offline
-from element_rl.on_policy.episodes import screen_return
+from element_rl.on_policy.episodes import run_screen_episode, screen_return
 from element_rl.runs import RunFolder
 
 OPTIONS = {"goal_distance": 4, "max_episode_steps": 15}
@@ -45,6 +44,13 @@ def test_policies_of_an_on_policy_run(run: RunFolder, tmp_path: Path, determinis
     seen = positions[np.isfinite(positions).all(axis=-1)]
     assert rows[-1]["coverage"] == len(np.unique(seen, axis=0))
     assert (tmp_path / "step_000000040.mp4").exists() == deterministic
+
+
+def test_an_evaluation_does_not_depend_on_processes(run: RunFolder, tmp_path: Path) -> None:
+    for workers in (0, 3):
+        evaluate(run, episodes=2, out=tmp_path / str(workers), workers=workers)
+    for name in ("evaluation.json", "trajectories.safetensors"):
+        assert (tmp_path / "0" / name).read_bytes() == (tmp_path / "3" / name).read_bytes()
 
 
 def test_policies_learned_offline_from_it(run: RunFolder, tmp_path: Path) -> None:

@@ -1,0 +1,115 @@
+"""Acting on robots with the policies of a run's checkpoints."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+from element_rl.config import ExploreConfig, parsed_options
+from element_rl.encoders.state import StateEncoder, make_state_encoder
+from element_rl.entropy import renyi_entropy
+from element_rl.envs.robots import EnvSpec, coverage_cell, describe, make_env
+from element_rl.episodes import Episode, padded_paths, run_episode
+from element_rl.evaluators import Evaluator, Parameters
+from element_rl.learner import EVALUATION_ORDER
+from element_rl.runs import RunError, RunFolder
+
+FRAMES_PER_SECOND = 30
+
+
+@dataclass(frozen=True)
+class OnRobots:
+    """How a run of explore, or of offline on robots' data, is evaluated."""
+
+    run: RunFolder
+
+    @cached_property
+    def config(self) -> ExploreConfig:
+        settings = self.run.config["settings"]
+        return ExploreConfig(settings["env"], seed=settings["seed"], env_options=tuple(settings["env_options"]))
+
+    @cached_property
+    def spec(self) -> EnvSpec:
+        return describe(self.config.env, **parsed_options(self.config))
+
+    @property
+    def seed(self) -> int:
+        return self.config.seed
+
+    @property
+    def episode_steps(self) -> int:
+        return self.spec.max_episode_steps
+
+    def evaluator(self, workers: int) -> Evaluator:
+        options = parsed_options(self.config)
+        return Evaluator(self.config.env, options, workers, run=partial(run_episode, self.spec))
+
+    def acting(self, policy: Parameters) -> Parameters:
+        return policy
+
+    def measured(self, acted: Sequence[Sequence[Episode]]) -> tuple[dict[str, Any], Float[np.ndarray, "E M C"]]:
+        spec = self.spec
+        encoders = [
+            make_state_encoder(self.seed + agent, spec.observation_dim, spec.orientation_slice)
+            for agent in range(len(acted))
+        ]
+        entropies = [
+            _padded_entropy(encoder, episode, spec.max_episode_steps)
+            for encoder, own in zip(encoders, acted, strict=True)
+            for episode in own
+        ]
+        episodes = [episode for own in acted for episode in own]
+        paths = [episode.positions for episode in episodes]
+        cells = {int(c) for path in paths for c in coverage_cell(spec, path)} if spec.coverage_bounds else None
+        row = {
+            "extrinsic_return": float(np.mean([episode.total for episode in episodes])),
+            "episode_length": float(np.mean([len(path) - 1 for path in paths])),
+            "episodic_entropy": float(np.mean(entropies)),
+            "coverage": None if cells is None else len(cells),
+        }
+        return row, padded_paths(paths, spec.max_episode_steps)
+
+    def write_video(self, step: int, deterministic: bool, folder: Path) -> Path:
+        """Rendered without a screen."""
+        import imageio.v2 as imageio
+
+        config, policy = self.config, self.run.load_policy(step)
+        if os.environ.get("MUJOCO_GL", "") in ("", "disable", "disabled"):
+            os.environ["MUJOCO_GL"] = "osmesa"
+        path = folder / f"step_{step:09d}.mp4"
+        env = make_env(config.env, render_mode="rgb_array", **parsed_options(config))
+        parameters = {name: array[0] for name, array in policy.items()}
+        try:
+            writer: Any
+            with imageio.get_writer(path, fps=FRAMES_PER_SECOND, macro_block_size=16) as writer:
+                seed = [config.seed, step, 0]
+                run_episode(self.spec, env, parameters, seed, deterministic, lambda: writer.append_data(env.render()))
+        except Exception as error:
+            path.unlink(missing_ok=True)
+            raise RunError(
+                f"No video could be rendered ({type(error).__name__}: {error}): "
+                "install OSMesa or EGL and set MUJOCO_GL=osmesa or egl."
+            ) from error
+        finally:
+            env.close()
+        return path
+
+
+def _padded_entropy(encoder: StateEncoder, episode: Episode, steps: int) -> float:
+    """The paper's evaluation entropy of an episode; all are padded to the longest, so that one program measures them."""
+    observations, positions = episode.observations[1:], episode.positions[1:]
+    missing = steps - len(observations)
+    padded = [np.pad(array, ((0, missing), (0, 0))) for array in (observations, positions)]
+    return float(_entropy(encoder, *padded, np.arange(steps) < len(observations)))
+
+
+@eqx.filter_jit
+def _entropy(encoder: StateEncoder, observations: Array, positions: Array, mask: Array) -> Array:
+    return renyi_entropy(jax.vmap(encoder)(observations, positions), EVALUATION_ORDER, 1.0, mask)
