@@ -54,7 +54,7 @@ def run_episodes(
     parameters: Mapping[str, np.ndarray],
     seed: Sequence[int],
     deterministic: bool,
-) -> list[Float[np.ndarray, "M C"]]:
+) -> list[Float[np.ndarray, "_ C"]]:
     """Positions of episode after episode until so many steps are taken; the last number of `seed` counts the episodes."""
     *policy, first = seed
     paths: list[np.ndarray] = []
@@ -65,7 +65,7 @@ def run_episodes(
     return paths
 
 
-def padded_paths(paths: Sequence[Float[np.ndarray, "M C"]], steps: int) -> Float[np.ndarray, "E L C"]:
+def padded_paths(paths: Sequence[Float[np.ndarray, "_ C"]], steps: int) -> Float[np.ndarray, "E L C"]:
     """Positions of episodes of different lengths in one array of L = `steps` + 1, NaN after the end of each."""
     padded = np.full((len(paths), steps + 1, paths[0].shape[1]), np.nan, np.float32)
     for index, path in enumerate(paths):
