@@ -67,13 +67,8 @@ def evaluate(
 class Form(Protocol):
     """How runs of one kind are evaluated."""
 
-    @property
-    def seed(self) -> int:
-        """Of the first agent."""
-
-    @property
-    def episode_steps(self) -> int:
-        """Of the longest episode."""
+    seed: int  # of the first agent
+    episode_steps: int  # of the longest episode
 
     def evaluator(self, workers: int) -> Evaluator:
         """Processes that act."""

@@ -2,8 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from jaxtyping import Array, Float
 from element_rl.config import ExploreConfig, parsed_options
 from element_rl.encoders.state import StateEncoder, make_state_encoder
 from element_rl.entropy import renyi_entropy
-from element_rl.envs.robots import EnvSpec, coverage_cell, describe, make_env
+from element_rl.envs.robots import coverage_cell, describe, make_env
 from element_rl.episodes import Episode, padded_paths, run_episode
 from element_rl.evaluators import Evaluator, Parameters
 from element_rl.learner import EVALUATION_ORDER
@@ -24,28 +23,16 @@ from element_rl.runs import RunError, RunFolder
 FRAMES_PER_SECOND = 30
 
 
-@dataclass(frozen=True)
 class OnRobots:
     """How a run of explore, or of offline on robots' data, is evaluated."""
 
-    run: RunFolder
-
-    @cached_property
-    def config(self) -> ExploreConfig:
-        settings = self.run.config["settings"]
-        return ExploreConfig(settings["env"], seed=settings["seed"], env_options=tuple(settings["env_options"]))
-
-    @cached_property
-    def spec(self) -> EnvSpec:
-        return describe(self.config.env, **parsed_options(self.config))
-
-    @property
-    def seed(self) -> int:
-        return self.config.seed
-
-    @property
-    def episode_steps(self) -> int:
-        return self.spec.max_episode_steps
+    def __init__(self, run: RunFolder) -> None:
+        settings = run.config["settings"]
+        self.run = run
+        self.config = ExploreConfig(settings["env"], seed=settings["seed"], env_options=tuple(settings["env_options"]))
+        self.spec = describe(self.config.env, **parsed_options(self.config))
+        self.seed = self.config.seed
+        self.episode_steps = self.spec.max_episode_steps
 
     def evaluator(self, workers: int) -> Evaluator:
         options = parsed_options(self.config)
@@ -61,7 +48,7 @@ class OnRobots:
             for agent in range(len(acted))
         ]
         entropies = [
-            _padded_entropy(encoder, episode, spec.max_episode_steps)
+            entropy_of(encoder, episode, spec.max_episode_steps)
             for encoder, own in zip(encoders, acted, strict=True)
             for episode in own
         ]
@@ -102,7 +89,7 @@ class OnRobots:
         return path
 
 
-def _padded_entropy(encoder: StateEncoder, episode: Episode, steps: int) -> float:
+def entropy_of(encoder: StateEncoder, episode: Episode, steps: int) -> float:
     """The paper's evaluation entropy of an episode; all are padded to the longest, so that one program measures them."""
     observations, positions = episode.observations[1:], episode.positions[1:]
     missing = steps - len(observations)

@@ -1,19 +1,16 @@
 """Acting on screens with the policies of a run's checkpoints: those of A3C, or the values of discrete offline agents."""
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 from jaxtyping import Float
 
 from element_rl.config import ExploreConfig, parsed_options
-from element_rl.encoders.frozen import FrozenEncoder, encode_all, load_encoder
-from element_rl.envs.screens import ScreenSpec, describe_screen, screen_cell
+from element_rl.encoders.frozen import encode_all, load_encoder
+from element_rl.envs.screens import describe_screen, screen_cell
 from element_rl.episodes import padded_paths
 from element_rl.evaluators import Evaluator, Parameters, environment_maker
 from element_rl.on_policy.episodes import ScreenEpisode, run_screen_episode
@@ -30,33 +27,30 @@ def is_on_screen(run: RunFolder) -> bool:
     return "coverage_cells" in run.config
 
 
-@dataclass(frozen=True)
 class OnScreens:
     """How a run on a screen is evaluated."""
 
-    run: RunFolder
-
-    @cached_property
-    def spec(self) -> ScreenSpec:
-        return describe_screen(self.run.config["env"], **self._options)
-
-    @property
-    def seed(self) -> int:
-        return int(self.run.config["settings"]["seed"])
-
-    @property
-    def episode_steps(self) -> int:
-        return self.spec.max_episode_steps
+    def __init__(self, run: RunFolder) -> None:
+        settings = run.config["settings"]
+        self.run = run
+        self.env: str = run.config["env"]
+        self.options = parsed_options(ExploreConfig(self.env, env_options=tuple(settings["env_options"])))
+        self.make = environment_maker(True, settings.get("frame_stack", 1))
+        self.spec = describe_screen(self.env, **self.options)
+        self.seed: int = settings["seed"]
+        self.episode_steps = self.spec.max_episode_steps
+        path = run.path / ENCODER
+        self.encoder = load_encoder(path) if path.exists() else None  # offline runs have none
 
     def evaluator(self, workers: int) -> Evaluator:
-        return Evaluator(self.run.config["env"], self._options, workers, self._make, run_screen_episode)
+        return Evaluator(self.env, self.options, workers, self.make, run_screen_episode)
 
     def acting(self, policy: Parameters) -> Parameters:
         return {} if self.run.config["reward"] == "random" else policy
 
     def measured(self, acted: Sequence[Sequence[ScreenEpisode]]) -> tuple[dict[str, Any], Float[np.ndarray, "E M 2"]]:
         spec, episodes = self.spec, [episode for own in acted for episode in own]
-        encoder, mapped = self._encoder, spec.coverage_bounds is not None
+        encoder, mapped = self.encoder, spec.coverage_bounds is not None
         paths = [episode.positions for episode in episodes]
         entropies = [episode_entropy(encode_all(encoder, episode.frames[1:])) for episode in episodes if encoder]
         row = {
@@ -69,7 +63,7 @@ class OnScreens:
 
     def write_video(self, step: int, deterministic: bool, folder: Path) -> Path:
         """As its policy saw it."""
-        env = self._make(self.run.config["env"], **self._options)
+        env = self.make(self.env, **self.options)
         policy = {name: array[0] for name, array in self.acting(self.run.load_policy(step)).items()}
         episode = run_screen_episode(env, policy, (self.seed, step, 0), deterministic)
         env.close()
@@ -89,18 +83,3 @@ class OnScreens:
                 f"No video could be made ({type(error).__name__}: {error}): install imageio with its ffmpeg plug-in."
             ) from error
         return path
-
-    @cached_property
-    def _encoder(self) -> FrozenEncoder | None:
-        """What entropies are measured with; offline runs have none."""
-        path = self.run.path / ENCODER
-        return load_encoder(path) if path.exists() else None
-
-    @property
-    def _make(self) -> Callable[..., gymnasium.Env]:
-        return environment_maker(True, self.run.config["settings"].get("frame_stack", 1))
-
-    @property
-    def _options(self) -> dict[str, Any]:
-        options = tuple(self.run.config["settings"]["env_options"])
-        return parsed_options(ExploreConfig(self.run.config["env"], env_options=options))

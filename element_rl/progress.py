@@ -93,7 +93,8 @@ def status_text(progress: RunProgress, unit: str, entries: Sequence[tuple[str, s
 
 def summary_table(summary: dict[str, Any]) -> None:
     """The run beside a random policy on as many steps."""
-    table = Table(title=f"{summary['env']}, {summary['steps']:,} steps × {len(summary['seeds'])} seeds")
+    seeds = len(summary["seeds"])
+    table = Table(title=f"{summary['env']}, {summary['steps']:,} steps × {seeds} seed{'s' if seeds > 1 else ''}")
     table.add_column("")
     table.add_column(summary["reward"], justify="right")
     random = summary.get("random_policy") or {}

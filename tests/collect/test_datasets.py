@@ -25,8 +25,10 @@ from element_rl.collect.parts import mean_action
 from element_rl.collect.source import source_of
 from element_rl.config import ExploreConfig
 from element_rl.datasets.minari_files import Dataset
+from element_rl.encoders.state import make_state_encoder
 from element_rl.envs.actors import episode_seed
-from element_rl.evaluate import _entropy_measure
+from element_rl.episodes import Episode
+from element_rl.evaluate_robots import entropy_of
 from element_rl.explore import explore
 from element_rl.launch import create_run
 from element_rl.runs import RunFolder
@@ -66,11 +68,11 @@ def test_the_means_of_the_policies(run: RunFolder, tmp_path: Path, undisturbed: 
 
 def test_the_entropy_is_that_of_the_evaluation(run: RunFolder, undisturbed: Dataset) -> None:
     spec = spec_of(undisturbed)
-    measures = [_entropy_measure(seed, spec) for seed in SEEDS]
+    encoders = [make_state_encoder(seed, spec.observation_dim, spec.orientation_slice) for seed in SEEDS]
     for one, entry in list(each_episode(undisturbed))[:6]:
-        assert entry["entropy"] == pytest.approx(
-            measures[entry["agent"]](one.observation[1:], one.position[1:]), abs=1e-4
-        )
+        episode = Episode(one.observation, one.position, 0.0)
+        expected = entropy_of(encoders[entry["agent"]], episode, spec.max_episode_steps)
+        assert entry["entropy"] == pytest.approx(expected, abs=1e-4)
 
 
 def test_minari_and_its_environment(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,7 +135,7 @@ def test_trajectories(out: Path) -> None:
     assert (paths.x_label, paths.start) == ("x (tiles)", (6.5, 6.5))
     entry = finished(out, cells()[1])
     assert entry is not None
-    kept = trajectories.acted(entry, 300, trajectories.median_seed(entry), 200)
+    kept = trajectories.acted(entry, [300], trajectories.median_seed(entry), 200)[300]
     again = screens.acted_on_screen(entry.run, 300, trajectories.median_seed(entry), 200)
     assert [len(path) for path in kept] == [61, 61, 61, 21]
     assert all(np.array_equal(a, b) for a, b in zip(kept, again, strict=True))
