@@ -23,7 +23,7 @@ import numpy as np
 from element_rl.envs.screens import is_screen
 from element_rl.files import read_json_object, to_json
 from element_rl.runs import RunFolder
-from element_rl.studies.jobs import Job, agents_of, environments_of, label_of
+from element_rl.studies.jobs import Job, agents_of, environments_of, label_of, sees_frames
 from element_rl.studies.results import CellRecord, Curves, Map, Paths, Scatter, Table
 
 FAILURE = "failure.json"  # in a cell's folder: why its last attempt ended
@@ -79,6 +79,11 @@ class Cell:
     def environments(self) -> int:
         """Environments that step at the same time."""
         return environments_of(self.config, self.seeds)
+
+    @property
+    def sees_frames(self) -> bool:
+        """Whether its agents see images."""
+        return sees_frames(self.config) or any(cell.sees_frames for cell in self.needs)
 
     @property
     def steps(self) -> int:

@@ -75,6 +75,11 @@ def is_preparation(job: Job) -> bool:
     return isinstance(job, PretrainConfig)
 
 
+def sees_frames(job: Job) -> bool:
+    """Whether it is of images; of a job made of others' runs, those tell."""
+    return isinstance(job, OnPolicyConfig | PretrainConfig)
+
+
 def job_to_json(job: Job) -> dict[str, Any]:
     return {"kind": _kind(job), "config": asdict(job)}
 

@@ -7,6 +7,7 @@ where things are.
 """
 
 import datetime
+import importlib.metadata
 import os
 import signal
 import subprocess
@@ -30,6 +31,10 @@ from element_rl.studies.tables import write_tables
 
 POLL_SECONDS = 0.5
 GPU_MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # what JAX takes of a GPU's memory at once; three quarters, if not told
+NO_AUTOTUNING = (
+    "--xla_gpu_enable_triton_gemm=false --xla_gpu_autotune_level=0 --xla_gpu_experimental_enable_fusion_autotuner=false"
+)
+KNOWN_TO = ("0.10.", "0.11.")  # versions of jaxlib that take these flags; a program ends at a flag that is not known
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,7 @@ class Processes:
                 GPU_MEMORY: f"{gpu_memory_share(1 / self.together):.3f}",
                 cores.SHARE: str(max(cores.usable_cores() // self.together, 1)),
             }
+            share |= compiler_flags(cell, self.together)
             # A session of its own: Ctrl-C reaches this process only, which tells the cells in its own time.
             surroundings = share | dict(os.environ)
             self.processes[folder] = subprocess.Popen(
@@ -169,6 +175,15 @@ def progress(cells: Sequence[Cell], out: Path, running: Sequence[Path]) -> GridP
         steps_done=sum(steps.values()),
         steps=sum(cell.steps * cell.seeds for cell in cells),
     )
+
+
+def compiler_flags(cell: Cell, together: int) -> dict[str, str]:
+    """What XLA is told where cells share a GPU: else each spends its first minutes trying kernels (docs/studies.md).
+
+    Only of robots: what it does to convolutions was not measured.
+    """
+    knows = importlib.metadata.version("jaxlib").startswith(KNOWN_TO)
+    return {"XLA_FLAGS": NO_AUTOTUNING} if together > 1 and knows and not cell.sees_frames else {}
 
 
 def gpu_memory_share(gpus: float) -> float:

@@ -19,12 +19,22 @@ import pytest
 from element_rl.agents.sac import SACConfig
 from element_rl.config import ExploreConfig
 from element_rl.files import to_json
+from element_rl.finetune import FinetuneConfig
+from element_rl.on_policy.config import OnPolicyConfig
 from element_rl.runs import RunFolder
 from element_rl.studies import coverage
 from element_rl.studies.attempt import CELL, note_failure, prepare
 from element_rl.studies.grid import FAILURE, Cell, Scale, Study, cell_folder, is_done, steps_done
 from element_rl.studies.results import Results, read_results
-from element_rl.studies.runner import GridProgress, Processes, conclude, progress, run_cells
+from element_rl.studies.runner import (
+    NO_AUTOTUNING,
+    GridProgress,
+    Processes,
+    compiler_flags,
+    conclude,
+    progress,
+    run_cells,
+)
 
 SECONDS = 120.0  # that anything here may take on a busy machine
 SCALE = Scale(("PointMaze-v0",), 2, {"PointMaze-v0": 600})
@@ -213,6 +223,25 @@ def test_who_will_not_wait_for_checkpoints_ends_the_cells(tmp_path: Path) -> Non
         signal.signal(signal.SIGALRM, previous)
     assert deaf.returncode == -signal.SIGKILL
     assert executor.running() == []
+
+
+def test_cells_that_share_a_gpu_do_not_tune_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless they see frames, run alone, or this XLA may not know the flags. (That it does: the cells above ran with them.)"""
+    robot, screen = tiny_cell("random"), Cell("Rooms-v0", "element", OnPolicyConfig("Rooms-v0"))
+    learner = Cell("Rooms-v0", "element", FinetuneConfig(screen.reference), (screen,))
+    assert compiler_flags(robot, 2) == {"XLA_FLAGS": NO_AUTOTUNING}
+    assert compiler_flags(robot, 1) == compiler_flags(screen, 2) == compiler_flags(learner, 2) == {}
+    monkeypatch.setattr("importlib.metadata.version", lambda name: {"jaxlib": "0.12.0"}[name])
+    assert compiler_flags(robot, 2) == {}
+
+
+def test_a_cell_finds_the_flags_unless_the_user_has_set_some(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    started: list[dict[str, str]] = []
+    monkeypatch.setattr(subprocess, "Popen", lambda *args, env, **kwargs: started.append(env))
+    for given in (None, "--xla_cpu_enable_fast_math=false"):
+        monkeypatch.delenv("XLA_FLAGS", raising=False) if given is None else monkeypatch.setenv("XLA_FLAGS", given)
+        Processes(2).start(prepare(tmp_path, CELLS[0]), CELLS[0])
+    assert [env["XLA_FLAGS"] for env in started] == [NO_AUTOTUNING, "--xla_cpu_enable_fast_math=false"]
 
 
 def test_progress_reads_what_cells_have_written(tmp_path: Path) -> None:
