@@ -91,7 +91,7 @@ def _acted(
     each = agents * episodes
     if workers is None:
         workers = workers_for(len(steps) * each, len(steps) * each * form.episode_steps)
-    together = -(-max(workers, 1) // each)
+    together = max(workers // each, 1)
     with form.evaluator(workers) as evaluator:
         for batch in (steps[begin : begin + together] for begin in range(0, len(steps), together)):
             policies = [form.acting(run.load_policy(step)) for step in batch]
