@@ -34,7 +34,7 @@ from element_rl.envs.robots import make_env
 from element_rl.envs.screens import make_screen
 from element_rl.envs.workers import NICENESS, worker_surroundings
 
-WORTH_PROCESSES = 20_000  # steps: processes take a few seconds to begin, in which one makes about as many
+WORTH_PROCESSES = 20_000  # steps; with fewer, starting processes takes about as long as acting here
 
 Parameters = Mapping[str, np.ndarray]
 Seed = tuple[int, int, int]  # of the agent, the update, the episode
