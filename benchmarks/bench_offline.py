@@ -26,7 +26,7 @@ from element_rl.datasets.episodes import Episodes
 from element_rl.files import write_json
 from element_rl.offline.config import OfflineConfig
 from element_rl.offline.data import Part, Rows, Source, rows_of
-from element_rl.offline.learner import OfflineLearner, make_algorithm
+from element_rl.offline.learner import OfflineLearner, make_agent
 
 PACKAGES = ("jax", "equinox", "optax")
 
@@ -76,7 +76,7 @@ def measure(settings: Settings, algorithm: str, source: Source, rows: Rows) -> l
     learners = {}
     for number in settings.agents:
         parts = [source.parts[agent % len(source.parts)] for agent in range(number)]
-        learners[number] = OfflineLearner(make_algorithm(config, source), rows, parts, list(range(number)))
+        learners[number] = OfflineLearner(make_agent(config, source), rows, parts, list(range(number)))
     rates: dict[int, list[float]] = {number: [] for number in learners}
     for turn in range(settings.rounds + 1):
         for number, learner in learners.items():

@@ -24,6 +24,7 @@ import numpy as np
 import tyro
 
 from benchmarks.tables import PAGE, markdown_table, provenance, replace_table, significant, source_line
+from element_rl.agents import sac
 from element_rl.agents.sac import SACConfig
 from element_rl.envs.collector import Chunk, Collector
 from element_rl.envs.robots import describe
@@ -127,8 +128,15 @@ def _learner(settings: Settings, name: str, seeds: int, chunks: list[Chunk]) -> 
     )
     reward = make_reward(name, **options)
     capacity = 4 * settings.steps + 4 * spec.max_episode_steps
+    agent = sac.agent(SACConfig(), spec.observation_dim, spec.action_dim)
     learner = Learner(
-        spec, reward, SACConfig(), list(range(seeds)), capacity, settings.updates, total_steps=100 * settings.steps
+        spec,
+        reward,
+        agent,
+        list(range(seeds)),
+        capacity,
+        settings.updates,
+        total_steps=100 * settings.steps,
     )
     for chunk in chunks:
         learner._store(chunk)

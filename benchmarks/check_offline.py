@@ -26,7 +26,7 @@ import tyro
 from benchmarks.tables import markdown_table, provenance, source_line
 from element_rl.agents.behaviour_cloning import CloningConfig
 from element_rl.agents.cql import CQLConfig
-from element_rl.agents.host_policy import squashed_gaussian_action
+from element_rl.agents.host_policy import policy_action
 from element_rl.agents.sac import SACConfig
 from element_rl.config import ExploreConfig
 from element_rl.datasets.minari_files import EpisodeRecord, write_dataset
@@ -165,7 +165,7 @@ def recorded(
         while not done:
             observation = np.asarray(observations[-1], np.float32)
             noise = rng.standard_normal(low.shape).astype(np.float32)
-            action = squashed_gaussian_action(policy, observation, noise) if policy else rng.uniform(-1, 1, low.shape)
+            action = policy_action(policy, observation, noise) if policy else rng.uniform(-1, 1, low.shape)
             actions.append((low + (action + 1) / 2 * (high - low)).astype(np.float32))
             following, reward, terminated, truncated, _ = env.step(actions[-1])
             observations.append(following)

@@ -9,6 +9,7 @@ import jax
 import tyro
 
 from element_rl.agents.sac import SACConfig
+from element_rl.agents.td3 import TD3Config
 from element_rl.envs.robots import HEALTH_OPTION, EnvSpec, can_fall, describe
 from element_rl.rewards import Reward, make_reward
 from element_rl.rewards.element import ElementConfig, ElementReward, replay_defaults, resolved_memory, update_window
@@ -56,7 +57,12 @@ class ExploreConfig:
     # NAME=VALUE pairs for the environment. Robots that explore do not end their episodes by falling (docs/results/ant-series.md
     # says why); terminate_when_unhealthy=true has them do so, as in the paper
     env_options: tuple[str, ...] = ()
-    sac: SACConfig = field(default_factory=SACConfig)  # the learner
+    # The algorithm that learns from the reward: sac (Soft Actor-Critic) or td3.
+    agent: Literal["sac", "td3"] = "sac"
+    # Settings of --agent sac.
+    sac: SACConfig = field(default_factory=SACConfig)
+    # Settings of --agent td3.
+    td3: TD3Config = field(default_factory=TD3Config)
 
     def __post_init__(self) -> None:
         for name in ("steps", "seeds", "replay_size", "chunk_steps"):
@@ -69,6 +75,11 @@ class ExploreConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {value}.")
+
+    @property
+    def learner(self) -> SACConfig | TD3Config:
+        """The settings of the agent that learns."""
+        return self.sac if self.agent == "sac" else self.td3
 
 
 def resolved(config: ExploreConfig) -> tuple[ExploreConfig, EnvSpec, Reward | None]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from element_rl.agents.host_policy import squashed_gaussian_action
+from element_rl.agents.host_policy import policy_action
 from element_rl.envs.robots import EnvSpec, position_of
 
 
@@ -36,7 +36,7 @@ def run_episode(
     done = False
     while not done:
         noise = generator.standard_normal(spec.action_dim, dtype=np.float32) * (0.0 if deterministic else 1.0)
-        action = squashed_gaussian_action(parameters, observation.astype(np.float32), noise.astype(np.float32))
+        action = policy_action(parameters, observation.astype(np.float32), noise.astype(np.float32))
         observation, reward, terminated, truncated, info = env.step(low + (action + 1) / 2 * (high - low))
         observations.append(observation)
         positions.append(position_of(spec, observation, info, env))

@@ -27,7 +27,7 @@ import numpy as np
 from gymnasium.wrappers import FrameStackObservation
 from jaxtyping import Float64, Int64
 
-from element_rl.agents.host_policy import squashed_gaussian_action
+from element_rl.agents.host_policy import policy_action
 from element_rl.agents.host_values import action_values
 from element_rl.cores import own_cores
 from element_rl.envs.robots import make_env
@@ -202,6 +202,6 @@ def _action(
     noise = np.zeros(space.shape, np.float32)
     if generator is not None:
         noise = generator.standard_normal(space.shape, dtype=np.float32)
-    action = squashed_gaussian_action(parameters, np.asarray(observation, np.float32), noise)
+    action = policy_action(parameters, np.asarray(observation, np.float32), noise)
     low, high = space.low.astype(np.float64), space.high.astype(np.float64)
     return low + (action + 1) / 2 * (high - low)

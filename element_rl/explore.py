@@ -20,7 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from element_rl.agents.host_policy import squashed_gaussian_action
+from element_rl.agents.host_policy import policy_action
+from element_rl.agents.making import make_agent
 from element_rl.config import ExploreConfig, agent_seeds, parsed_options, resolved
 from element_rl.envs.collector import Chunk, Collector
 from element_rl.envs.robots import EnvSpec
@@ -106,7 +107,7 @@ class Explorer:
         self.learner = Learner(
             spec,
             reward or make_reward("extrinsic"),
-            config.sac,
+            make_agent(config.agent, config.learner, spec.observation_dim, spec.action_dim),
             self.seeds,
             config.replay_size if self.learns else smallest,
             config.chunk_steps,
@@ -118,7 +119,7 @@ class Explorer:
             config.env,
             self.seeds,
             config.chunk_steps,
-            squashed_gaussian_action if self.learns else None,
+            policy_action if self.learns else None,
             {name: array.shape[1:] for name, array in self.parameters.items()} if self.learns else {},
             env_options=parsed_options(config),
             num_workers=config.workers,
@@ -189,11 +190,11 @@ class Explorer:
     def train_chunk(self) -> None:
         """One turn of Algorithm 3: while the agents act (lines 7–9), store and observe what they did before (10–16) and
         learn from it (18–23). The environments never wait for anything but the learner's new policies."""
-        acts = self.learns and self.step >= self.config.sac.learn_start
+        acts = self.learns and self.step >= self.config.learner.learn_start
         self.collector.start(self.chunk, "as set" if acts else None)
         self.settle()
         # By the time the longest possible episode is over, every agent has transitions to learn from.
-        if self.learns and self.step >= max(self.config.sac.learn_start, self.spec.max_episode_steps):
+        if self.learns and self.step >= max(self.config.learner.learn_start, self.spec.max_episode_steps):
             metrics, parameters = self.learner.update()
             self.tracker.see_update(metrics)
             self.parameters = jax.device_get(parameters)

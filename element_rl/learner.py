@@ -22,9 +22,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt
 
 from element_rl import replay as ring
-from element_rl.agents import sac
-from element_rl.agents.networks import policy_parameters
-from element_rl.agents.sac import Anchor, Batch, SACConfig
+from element_rl.agents.contract import Agent, Anchor, Batch
 from element_rl.encoders.state import make_state_encoder
 from element_rl.entropy import renyi_entropy
 from element_rl.envs.collector import Chunk
@@ -33,7 +31,7 @@ from element_rl.memory.exact import NO_NODE
 from element_rl.memory.hnsw import HnswMemory
 from element_rl.replay import FinishedEpisode, Ledger, Records, Replay
 from element_rl.rewards import Reward, RewardSpec
-from element_rl.rewards.element import ElementReward, window_of
+from element_rl.rewards.interface import Remembers, remembering
 
 EPISODE_BUCKETS = (128, 256, 512)  # padded lengths; longer episodes take the environment's limit
 EVALUATION_ORDER = 1.001  # of the Rényi entropy that stands for Shannon's in the paper's evaluation
@@ -55,13 +53,13 @@ class Learner:
         self,
         spec: EnvSpec,
         reward: Reward,
-        config: SACConfig,
+        agent: Agent,
         agent_seeds: Sequence[int],
         capacity: int,
         chunk_steps: int,
         total_steps: int,
     ) -> None:
-        self.spec, self.reward, self.config, self.chunk_steps = spec, reward, config, chunk_steps
+        self.spec, self.reward, self.agent, self.chunk_steps = spec, reward, agent, chunk_steps
         self.seeds = jnp.asarray(agent_seeds, jnp.uint32)
         self.ledger = Ledger(len(agent_seeds), capacity, spec.max_episode_steps, 2 * chunk_steps)
         self._encoders = _stacked(
@@ -71,13 +69,14 @@ class Learner:
         reward_spec = RewardSpec(spec.observation_dim, spec.action_dim, state_dim, spec.max_episode_steps, total_steps)
         keys = jax.vmap(jax.random.key)(self.seeds)
         self.state = LearnerState(
-            agents=jax.vmap(lambda key: sac.create(key, spec.observation_dim, spec.action_dim, config))(keys),
+            agents=jax.vmap(agent.create)(keys),
             rewards=jax.vmap(lambda key: reward.init(jax.random.fold_in(key, 1), reward_spec))(keys),
             replay=ring.create(
                 len(agent_seeds), capacity, spec.observation_dim, spec.action_dim, state_dim, reward.note_shapes()
             ),
         )
-        on_host = isinstance(reward, ElementReward) and reward.config.memory == "hnsw"
+        self._memory = remembering(reward)
+        on_host = self._memory is not None and self._memory.memory_on_host
         self.host_memories = [HnswMemory(state_dim) for _ in agent_seeds] if on_host else []
         self.updates = 0
         self.critic_warmup = 0  # updates, from the first, in which the critics learn alone
@@ -86,7 +85,7 @@ class Learner:
         self._finish = jax.jit(
             partial(_finish_all, reward), static_argnames=("rows", "remembers"), donate_argnums=(0, 1)
         )
-        self._update = jax.jit(partial(_update, reward, config, chunk_steps), donate_argnums=(0, 1))
+        self._update = jax.jit(partial(_update, reward, agent, chunk_steps), donate_argnums=(0, 1))
         self._entropies = jax.jit(_shannon_entropies, static_argnames="rows")
         self._episode_states = jax.jit(_episode_states, static_argnames="rows")
 
@@ -129,13 +128,13 @@ class Learner:
 
     def parameters(self) -> dict[str, np.ndarray]:
         """The policies as the environment workers take them, [P, ...]."""
-        return jax.device_get(policy_parameters(self.state.agents.actor))
+        return jax.device_get(self.agent.policy(self.state.agents))
 
     def memory_sizes(self) -> Int[np.ndarray, " P"]:
         """Remembered states per agent."""
-        if not isinstance(self.reward, ElementReward):
+        if self._memory is None:
             return np.zeros(len(self.seeds), np.int64)
-        return np.asarray(self.state.rewards.memory_size).astype(np.int64)
+        return np.asarray(self._memory.memory_size(self.state.rewards)).astype(np.int64)
 
     def shannon_entropies(self, start: Int[np.ndarray, " P"], length: Int[np.ndarray, " P"]) -> Float[Array, " P"]:
         """The paper's evaluation: matrix-based entropy of order 1.001 of one episode per agent, in bits."""
@@ -153,12 +152,13 @@ class Learner:
     def _kind(self, episode: FinishedEpisode) -> tuple[int, bool]:
         """What a program that observes the episode is compiled for: its padded length, and whether states enter the memory."""
         rows = next((bucket for bucket in EPISODE_BUCKETS if bucket >= episode.length), self.spec.max_episode_steps)
-        remembers = isinstance(self.reward, ElementReward) and bool(self._window(episode).any())
-        return min(rows, self.spec.max_episode_steps), remembers
+        return min(rows, self.spec.max_episode_steps), bool(self._enters(episode).any())
 
-    def _window(self, episode: FinishedEpisode) -> Bool[np.ndarray, " T"]:
-        assert isinstance(self.reward, ElementReward)
-        return window_of(episode.step, episode.length, self.reward.config)
+    def _enters(self, episode: FinishedEpisode) -> Bool[np.ndarray, " T"]:
+        """Which states of an episode enter the memory."""
+        if self._memory is None:
+            return np.zeros(episode.length, bool)
+        return self._memory.enters(episode.step + np.arange(episode.length))
 
     def _observe(self, episodes: Sequence[FinishedEpisode], rows: int, remembers: bool) -> None:
         """Observe episodes of one kind, of different agents, in one call: a call costs more than what it computes."""
@@ -181,15 +181,14 @@ class Learner:
         self.state = self.state._replace(replay=replay, rewards=rewards)
 
     def _ask_host_memory(self, episode: FinishedEpisode, rows: int) -> Float[np.ndarray, "T K"]:
-        reward = self.reward
-        assert isinstance(reward, ElementReward)
-        k = reward.config.num_neighbours
+        assert self._memory is not None
+        k = self._memory.num_neighbours
         states = self._episode_states(self.state.replay.state, episode.agent, episode.start, rows=rows)
         states = np.asarray(states)[: episode.length]
         memory = self.host_memories[episode.agent]
         distances = np.full((rows, k), np.inf, np.float32)
         distances[: episode.length] = memory.query(states, k)[0]
-        memory.insert(states[self._window(episode)])
+        memory.insert(states[self._enters(episode)])
         return distances
 
 
@@ -246,15 +245,16 @@ def _finish(
     agent, start, length, step, sample_head, filled = where  # a `FinishedEpisode` and how much of the ring is filled
     episode = ring.read_episode(replay, agent, start, length, step, rows)
     state = jax.tree.map(lambda leaf: leaf[agent], rewards)
+    memory = remembering(reward)
     if neighbour_distances is None:
         new_state, notes = reward.observe(state, episode)
     else:
-        assert isinstance(reward, ElementReward)
-        new_state, notes = reward.observe(state, episode, neighbour_distances)
+        assert memory is not None
+        new_state, notes = memory.observe(state, episode, neighbour_distances)
     replay = ring.release_episode(replay, agent, start, length, sample_head, notes, rows)
     if remembers:
-        assert isinstance(reward, ElementReward)
-        replay = _merge_notes(reward, replay, episode, agent, start, filled, rows)
+        assert memory is not None
+        replay = _merge_notes(memory, replay, episode, agent, start, filled, rows)
     # Networks are large and no episode changes them: what `observe` has left alone is not written back.
     rewards = jax.tree.map(
         lambda leaf, old, new: leaf if new is old else leaf.at[agent].set(new), rewards, state, new_state
@@ -263,7 +263,7 @@ def _finish(
 
 
 def _merge_notes(
-    reward: ElementReward,
+    memory: Remembers,
     replay: Replay,
     episode: ring.Episode,
     agent: Int[Array, ""],
@@ -273,18 +273,18 @@ def _merge_notes(
 ) -> Replay:
     """Merge every stored note of the agent with the states that have just entered its memory."""
     capacity = replay.observation.shape[1]
-    entering = reward.entering(episode)
+    entering = memory.entering(episode)
     slot = jnp.where(entering.rank == NO_NODE, capacity, (start + jnp.arange(rows, dtype=jnp.int32)) % capacity)
     own = jnp.full(capacity, NO_NODE, jnp.int32).at[slot].set(entering.rank, mode="drop")
     next_states = jnp.roll(replay.state[agent], -1, axis=0)  # the note in slot i is about the state in slot i + 1
     notes = {name: stored[agent] for name, stored in replay.notes.items()}
-    merged = reward.refresh(notes, next_states, entering, own, filled)
+    merged = memory.refresh(notes, next_states, entering, own, filled)
     return replay._replace(notes={name: replay.notes[name].at[agent].set(merged[name]) for name in replay.notes})
 
 
 def _update(
     reward: Reward,
-    config: SACConfig,
+    functions: Agent,
     num_updates: int,
     agents: Any,
     rewards: Any,
@@ -305,7 +305,7 @@ def _update(
         def step(carry: Any, index: Array) -> Any:
             agent, state = carry
             keys = jax.random.split(jax.random.fold_in(key, index), 3)
-            batch = ring.sample(replay, keys[0], config.batch_size, sampleable[0], sampleable[1])
+            batch = ring.sample(replay, keys[0], functions.batch_size, sampleable[0], sampleable[1])
             state, reward_metrics = reward.update(state, batch, keys[1])
             values = reward.reward(state, batch)
             terms = {name: jnp.mean(term) for name, term in reward.reward_terms(state, batch).items()}
@@ -313,7 +313,7 @@ def _update(
             actor_learns = None if critic_warmup is None else index >= critic_warmup
             weight = anchor_weight * jnp.exp2(-index.astype(jnp.float32) / anchor_halflife)
             held = None if anchor is None else Anchor(near, weight)
-            agent, metrics = sac.update(agent, learned, keys[2], config, actor_learns, held)
+            agent, metrics = functions.update(agent, learned, keys[2], actor_learns=actor_learns, anchor=held)
             return (agent, state), metrics | reward_metrics | terms
 
         indices = first_update + jnp.arange(num_updates, dtype=jnp.uint32)
@@ -322,7 +322,7 @@ def _update(
 
     mapped = over_population(learn)
     agents, rewards, metrics = mapped(agents, rewards, replay, sampleable, seeds, anchor)
-    return agents, rewards, metrics, policy_parameters(agents.actor)
+    return agents, rewards, metrics, functions.policy(agents)
 
 
 def over_population(function: Callable[..., Any]) -> Callable[..., Any]:

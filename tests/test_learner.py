@@ -41,7 +41,16 @@ def chunks() -> tuple[list[Chunk], object]:
 def make_learner(spec, seeds=(3, 4), capacity: int = 2_000, reward=None, **options) -> Learner:
     settings = {"memory": "exact", "update_interval": 100, "update_steps": 40, "estimator": "renyi"} | options
     reward = make_reward("element", **settings) if reward is None else reward
-    return Learner(spec, reward, SMALL, list(seeds), capacity, CHUNK, total_steps=2_000)
+    agent = sac.agent(SMALL, spec.observation_dim, spec.action_dim)
+    return Learner(
+        spec,
+        reward,
+        agent,
+        list(seeds),
+        capacity,
+        CHUNK,
+        total_steps=2_000,
+    )
 
 
 @pytest.fixture(scope="module")

@@ -20,9 +20,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from element_rl.agents.contract import Agent, Batch
 from element_rl.agents.host_policy import LOG_STD_MIN
-from element_rl.agents.networks import Actor
-from element_rl.agents.sac import Batch
+from element_rl.agents.networks import Actor, policy_parameters
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,17 @@ class CloningState(eqx.Module):
 
     actor: Actor
     optimiser: PyTree[Array]
+
+
+def agent(config: CloningConfig, observation_dim: int, action_dim: int) -> Agent:
+    """Behaviour cloning behind the contract of agents."""
+    return Agent(
+        create=partial(create, observation_dim=observation_dim, action_dim=action_dim, config=config),
+        update=partial(update, config=config),
+        policy=lambda state: policy_parameters(state.actor),
+        batch_size=config.batch_size,
+        metric_names=("actor_loss",),
+    )
 
 
 @partial(jax.jit, static_argnames=("observation_dim", "action_dim", "config"))

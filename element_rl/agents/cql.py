@@ -35,9 +35,15 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from element_rl.agents import sac
-from element_rl.agents.networks import Actor, TwinCritics, squashed_gaussian
-from element_rl.agents.sac import Batch, SACConfig, SACState
+from element_rl.agents.contract import Agent, Batch
+from element_rl.agents.networks import Actor, TwinCritics, policy_parameters, squashed_gaussian
+from element_rl.agents.sac import SACConfig, SACState
 from element_rl.mlp import MLP
+
+METRICS = (
+    *("critic_loss", "q_mean", "target_mean", "conservative_gap", "conservative_weight"),
+    *("actor_loss", "policy_entropy", "temperature", "temperature_loss"),
+)
 
 
 @dataclass(frozen=True)
@@ -94,6 +100,17 @@ class CQLState(eqx.Module):
     agent: SACState
     log_conservative_weight: Float[Array, ""]
     conservative_optimiser: PyTree[Array]
+
+
+def agent(config: CQLConfig, observation_dim: int, action_dim: int) -> Agent:
+    """CQL behind the contract of agents."""
+    return Agent(
+        create=partial(create, observation_dim=observation_dim, action_dim=action_dim, config=config),
+        update=partial(update, config=config),
+        policy=lambda state: policy_parameters(state.agent.actor),
+        batch_size=config.batch_size,
+        metric_names=METRICS,
+    )
 
 
 @partial(jax.jit, static_argnames=("observation_dim", "action_dim", "config"))

@@ -15,7 +15,8 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from element_rl.agents.behaviour_cloning import CloningConfig
-from element_rl.agents.discrete_cql import DiscreteBatch, QNetwork
+from element_rl.agents.contract import Agent
+from element_rl.agents.discrete_cql import DiscreteBatch, QNetwork, value_parameters
 
 
 class DiscreteCloningState(eqx.Module):
@@ -23,6 +24,18 @@ class DiscreteCloningState(eqx.Module):
 
     policy: QNetwork
     optimiser: PyTree[Array]
+
+
+def agent(config: CloningConfig, observation_shape: tuple[int, ...], num_actions: int, frame_stack: int = 1) -> Agent:
+    """Cloning of choices behind the contract of agents."""
+    return Agent(
+        create=partial(create, observation_shape=observation_shape, num_actions=num_actions, config=config),
+        update=partial(update, config=config),
+        policy=lambda state: value_parameters(state.policy),
+        batch_size=config.batch_size,
+        metric_names=("actor_loss",),
+        frame_stack=frame_stack,
+    )
 
 
 @partial(jax.jit, static_argnames=("observation_shape", "num_actions", "config"))

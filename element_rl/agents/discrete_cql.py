@@ -27,8 +27,11 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, UInt8
 
+from element_rl.agents.contract import Agent
 from element_rl.agents.host_values import KERNEL, STRIDE
 from element_rl.mlp import MLP
+
+METRICS = ("critic_loss", "q_mean", "target_mean", "conservative_gap")
 
 FILTERS, CONVOLUTIONS = 32, 4
 
@@ -127,6 +130,20 @@ class DiscreteCQLState(eqx.Module):
     values: QNetwork
     target_values: QNetwork
     optimiser: PyTree[Array]
+
+
+def agent(
+    config: DiscreteCQLConfig, observation_shape: tuple[int, ...], num_actions: int, frame_stack: int = 1
+) -> Agent:
+    """CQL of choices behind the contract of agents."""
+    return Agent(
+        create=partial(create, observation_shape=observation_shape, num_actions=num_actions, config=config),
+        update=partial(update, config=config),
+        policy=lambda state: value_parameters(state.values),
+        batch_size=config.batch_size,
+        metric_names=METRICS,
+        frame_stack=frame_stack,
+    )
 
 
 @partial(jax.jit, static_argnames=("observation_shape", "num_actions", "config"))

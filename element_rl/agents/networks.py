@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from element_rl.agents.contract import Batch
 from element_rl.agents.host_policy import LOG_STD_MAX, LOG_STD_MIN
 from element_rl.mlp import MLP
 
@@ -70,18 +71,32 @@ def divergence(actor: Actor, other: Actor, observation: Float[Array, "B O"]) -> 
     return jnp.sum(other_log_std - log_std + 0.5 * apart * jnp.exp(-2 * other_log_std) - 0.5, axis=-1)
 
 
+def critic_loss(
+    critics: TwinCritics, batch: Batch, target: Float[Array, " B"]
+) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
+    """J_Q = E[½ Σ_i (Q_i(s, a) - y)²]; the target is a constant."""
+    q = critics(batch.observation, batch.action)
+    loss = 0.5 * jnp.mean(jnp.sum((q - target[None]) ** 2, axis=0))
+    return loss, {"critic_loss": loss, "q_mean": jnp.mean(q), "target_mean": jnp.mean(target)}
+
+
 def policy_parameters(actor: Actor) -> dict[str, Array]:
+    """The stored policy of an actor that draws its actions: the layers of its network."""
+    return flat_parameters(actor.network)
+
+
+def flat_parameters(network: MLP) -> dict[str, Array]:
     """Flat names for `host_policy` (and for files): weight_i [in, out], bias_i [out]; a population keeps its leading P.
 
     The host multiplies observation @ weight, which reads a row-major [in, out] matrix straight through, so the layout
     the networks train in is handed over as it is.
     """
-    parameters = {f"weight_{i}": weight for i, weight in enumerate(actor.network.weights)}
-    return parameters | {f"bias_{i}": bias for i, bias in enumerate(actor.network.biases)}
+    parameters = {f"weight_{i}": weight for i, weight in enumerate(network.weights)}
+    return parameters | {f"bias_{i}": bias for i, bias in enumerate(network.biases)}
 
 
-def actor_from_parameters(parameters: Mapping[str, np.ndarray]) -> Actor:
-    """The actor, or the population of actors, that `policy_parameters` came from."""
+def network_from(parameters: Mapping[str, np.ndarray]) -> MLP:
+    """The network, or the population of networks, that `flat_parameters` came from."""
     layers = range(len(parameters) // 2)
     weights, biases = (tuple(jnp.array(parameters[f"{kind}_{i}"]) for i in layers) for kind in ("weight", "bias"))
-    return Actor(MLP(weights, biases))
+    return MLP(weights, biases)

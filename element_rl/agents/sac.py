@@ -23,9 +23,10 @@ Departures from the code the paper names for its SAC (github.com/seolhokim/Mujoc
 """
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -33,7 +34,21 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from element_rl.agents.networks import Actor, TwinCritics, divergence, squashed_gaussian
+from element_rl.agents.contract import Agent, Anchor, Batch
+from element_rl.agents.networks import (
+    Actor,
+    TwinCritics,
+    critic_loss,
+    divergence,
+    network_from,
+    policy_parameters,
+    squashed_gaussian,
+)
+
+METRICS = (
+    *("critic_loss", "q_mean", "target_mean"),
+    *("actor_loss", "policy_entropy", "temperature_loss", "temperature"),
+)
 
 
 @dataclass(frozen=True)
@@ -67,23 +82,6 @@ class SACConfig:
                 raise ValueError(f"SACConfig.{name} is {getattr(self, name)!r}; choose {range_}.")
 
 
-class Batch(NamedTuple):
-    """Transitions to learn from; `terminated` is true where the task ended, not where time ran out."""
-
-    observation: Float[Array, "B O"]
-    action: Float[Array, "B A"]  # in [-1, 1]
-    reward: Float[Array, " B"]
-    next_observation: Float[Array, "B O"]
-    terminated: Float[Array, " B"] | Bool[Array, " B"]
-
-
-class Anchor(NamedTuple):
-    """A policy that the actor is not to leave at once, and what leaving it costs: `weight` mean |Q| for every nat."""
-
-    actor: Actor
-    weight: Float[Array, ""]
-
-
 class SACState(eqx.Module):
     """All that learns: a pytree of arrays only, so that vmap, buffer donation and flat files need no special care."""
 
@@ -94,6 +92,27 @@ class SACState(eqx.Module):
     actor_optimiser: PyTree[Array]
     critic_optimiser: PyTree[Array]
     temperature_optimiser: PyTree[Array]
+
+
+def agent(config: SACConfig, observation_dim: int, action_dim: int) -> Agent:
+    """SAC behind the contract of agents."""
+    return Agent(
+        create=partial(create, observation_dim=observation_dim, action_dim=action_dim, config=config),
+        update=partial(update, config=config),
+        policy=lambda state: policy_parameters(state.actor),
+        batch_size=config.batch_size,
+        metric_names=METRICS,
+        with_policy=with_policy,
+        parts={
+            "critics": ("critics", "target_critics", "critic_optimiser"),
+            "temperature": ("log_temperature", "temperature_optimiser"),
+        },
+    )
+
+
+def with_policy(state: SACState, parameters: Mapping[str, Any]) -> SACState:
+    """The same agent with the actor of a stored policy."""
+    return eqx.tree_at(lambda s: s.actor, state, Actor(network_from(parameters)))
 
 
 @partial(jax.jit, static_argnames=("observation_dim", "action_dim", "config"))  # one compilation, not one per array
@@ -205,15 +224,6 @@ def critic_target(
     next_value = next_q - jnp.exp(state.log_temperature) * next_log_probability if soft else next_q
     continues = 1.0 - batch.terminated.astype(next_value.dtype)
     return batch.reward + discount * continues * next_value
-
-
-def critic_loss(
-    critics: TwinCritics, batch: Batch, target: Float[Array, " B"]
-) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
-    """J_Q = E[½ Σ_i (Q_i(s, a) - y)²]; the target is a constant."""
-    q = critics(batch.observation, batch.action)
-    loss = 0.5 * jnp.mean(jnp.sum((q - target[None]) ** 2, axis=0))
-    return loss, {"critic_loss": loss, "q_mean": jnp.mean(q), "target_mean": jnp.mean(target)}
 
 
 def actor_loss(

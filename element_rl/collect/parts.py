@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from element_rl.agents.host_policy import squashed_gaussian_action
+from element_rl.agents.host_policy import policy_action
 from element_rl.envs.collector import Chunk, Collector
 from element_rl.files import read_arrays, write_arrays
 
@@ -64,7 +64,7 @@ def mean_action(
     parameters: Mapping[str, np.ndarray], observation: Float[np.ndarray, " O"], noise: Float[np.ndarray, " A"]
 ) -> Float[np.ndarray, " A"]:
     """The policy's action without its noise."""
-    return squashed_gaussian_action(parameters, observation, np.zeros_like(noise))
+    return policy_action(parameters, observation, np.zeros_like(noise))
 
 
 @dataclass

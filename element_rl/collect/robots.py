@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from element_rl.agents.host_policy import squashed_gaussian_action
+from element_rl.agents.host_policy import policy_action
 from element_rl.collect.config import CollectConfig
 from element_rl.collect.parts import Division, Finished, Parts, Rows, Share, divide, mean_action
 from element_rl.collect.source import EpisodeEntropies, Source, actions_of, observations_of, replayed_episodes
@@ -88,7 +88,7 @@ def _act(
         source.spec.name,
         list(seeds),
         parts.division.chunk_steps,
-        (mean_action if config.deterministic else squashed_gaussian_action) if parameters else None,
+        (mean_action if config.deterministic else policy_action) if parameters else None,
         {name: array.shape[1:] for name, array in parameters.items()},
         env_options=source.env_options,
         num_workers=config.workers,

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import numpy as np
 import tyro
@@ -14,6 +14,7 @@ from rich.table import Table
 
 from element_rl.agents.a3c import A3CConfig
 from element_rl.agents.sac import SACConfig
+from element_rl.agents.td3 import TD3Config
 from element_rl.config import ExploreConfig
 from element_rl.explore import Interrupted
 from element_rl.explore import Progress as RunProgress
@@ -28,21 +29,22 @@ from element_rl.stopping import INTERRUPTED, stop_signals
 
 WORDS: dict[Stage, str] = {"choosing": "choosing (episodes)", "transferred": "transferred", "scratch": "from scratch"}
 NO_RUN = Path("RUN")  # stands where none was named, as the help text shows it
-Learner = TypeVar("Learner", SACConfig, A3CConfig)
+LEARNERS: dict[str, type[Any]] = {"sac": SACConfig, "td3": TD3Config, "a3c": A3CConfig}
 
 
 @dataclass(frozen=True)
 class FinetuneCommand:
     """Transfer to each agent's task the policy of its best checkpoint and train it there, beside agents from scratch.
 
-    Runs of element explore go on with SAC, those of element on-policy and element mario with A3C. The same command, given again,
-    goes on where it stopped.
+    Runs of element explore go on with their agent, those of element on-policy and element mario
+    with A3C. The same command, given again, goes on where it stopped.
     """
 
     config: Annotated[FinetuneConfig, tyro.conf.arg(name="")]
     out: Path | None = None  # where everything goes (runs/RUN-finetuned)
     resume: Path | None = None  # continue what is in this folder; settings are taken from it
     sac: SACConfig = field(default_factory=SACConfig)  # the learner of robots; not given: as in the run
+    td3: TD3Config = field(default_factory=TD3Config)  # the same, where it is TD3; not given: as in the run
     a3c: A3CConfig = field(default_factory=A3CConfig)  # the learner on screens; not given: as in the run
 
 
@@ -77,18 +79,16 @@ def _parsed(arguments: list[str]) -> FinetuneCommand:
     elif config.run == NO_RUN:
         raise ValueError("Name the run whose policies are to be transferred: element finetune RUN.")
     settings = RunFolder.open(config.run).config.get("settings")
-    sac, a3c = _learner_of(settings, "sac", SACConfig), _learner_of(settings, "a3c", A3CConfig)
-    default = dataclasses.replace(first, config=config, sac=config.sac or sac, a3c=config.a3c or a3c)
+    of_run = {name: _learner_of(settings, name, kind) for name, kind in LEARNERS.items()}
+    defaults: dict[str, Any] = {name: getattr(config, name) or learner for name, learner in of_run.items()}
+    default = dataclasses.replace(first, config=config, **defaults)
     command = tyro.cli(FinetuneCommand, args=arguments, prog="element finetune", default=default)
-    config = dataclasses.replace(
-        command.config,
-        sac=None if command.sac == sac else command.sac,
-        a3c=None if command.a3c == a3c else command.a3c,
-    )
-    return dataclasses.replace(command, config=config)
+    asked = {name: getattr(command, name) for name in LEARNERS}
+    given: dict[str, Any] = {name: None if asked[name] == of_run[name] else asked[name] for name in LEARNERS}
+    return dataclasses.replace(command, config=dataclasses.replace(command.config, **given))
 
 
-def _learner_of(settings: Any, name: str, kind: type[Learner]) -> Learner:
+def _learner_of(settings: Any, name: str, kind: type[Any]) -> Any:
     """The run's settings of its learner; those of a folder that is no such run are complained of later."""
     own = settings.get(name) if isinstance(settings, dict) else None
     return settings_from_json(kind, own) if isinstance(own, dict) else kind()

@@ -4,13 +4,15 @@ import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import tyro
 
 from element_rl.agents.a3c import A3CConfig
+from element_rl.agents.host_policy import policy_widths
 from element_rl.agents.sac import SACConfig
+from element_rl.agents.td3 import TD3Config
 from element_rl.config import ExploreConfig, config_from_json, parsed_options, resolved
 from element_rl.envs.robots import HEALTH_OPTION, EnvSpec
 from element_rl.runs import RunError, RunFolder
@@ -43,6 +45,7 @@ class FinetuneConfig:
     workers: int | None = None  # environment processes (on screens: of each agent); 0 steps them in this process
     env_options: tuple[str, ...] = ()  # NAME=VALUE pairs for the environment, beside the run's or instead of them
     sac: Annotated[SACConfig | None, tyro.conf.Suppress] = None  # the learner of robots
+    td3: Annotated[TD3Config | None, tyro.conf.Suppress] = None  # the same, where it is TD3
     a3c: Annotated[A3CConfig | None, tyro.conf.Suppress] = None  # the learner on screens
 
     def __post_init__(self) -> None:
@@ -66,14 +69,16 @@ class FinetuneConfig:
 def task_settings(config: FinetuneConfig, source: RunFolder) -> tuple[ExploreConfig, EnvSpec]:
     """Settings of SAC on the task of a run, from scratch; refused where the run's policies do not fit."""
     explored = _explored(source)
-    refuse_given(config, ("a3c",), f"{source.path} is a run of SAC")
+    others = tuple({"sac", "td3", "a3c"} - {explored.agent})
+    refuse_given(config, others, f"{source.path} is a run of {explored.agent.upper()}")
     policy, seeds = fitting_policy(config, source, explored.reward, explored.seeds)
-    sac = config.sac or explored.sac
-    if (sizes := hidden_sizes(policy)) != tuple(sac.hidden_sizes):
+    learner: Any = getattr(config, explored.agent) or explored.learner
+    if (sizes := policy_widths(policy)[1:-1]) != tuple(learner.hidden_sizes):
         raise ValueError(
             f"The policies of {source.path} have hidden layers of {' '.join(map(str, sizes))} units, not "
-            f"{' '.join(map(str, sac.hidden_sizes))}: leave --sac.hidden-sizes away."
+            f"{' '.join(map(str, learner.hidden_sizes))}: leave --{explored.agent}.hidden-sizes away."
         )
+    own: dict[str, Any] = {explored.agent: learner}
     task = ExploreConfig(
         env=explored.env,
         reward="extrinsic",
@@ -88,7 +93,8 @@ def task_settings(config: FinetuneConfig, source: RunFolder) -> tuple[ExploreCon
         random_seeds=0,
         reward_scale=explored.reward_scale if config.reward_scale is None else config.reward_scale,
         env_options=_task_options(explored, config.env_options),
-        sac=sac,
+        agent=explored.agent,
+        **own,
     )
     task, spec, _ = resolved(task)
     _refuse_other_spaces(source, policy, spec)
@@ -136,14 +142,9 @@ def merged_options(ours: Iterable[str], given: Iterable[str]) -> tuple[str, ...]
 
 
 def _refuse_other_spaces(source: RunFolder, policy: dict[str, np.ndarray], spec: EnvSpec) -> None:
-    takes, gives = policy["weight_0"].shape[1], policy[f"bias_{len(policy) // 2 - 1}"].shape[1] // 2
+    takes, *_, gives = policy_widths(policy)
     if (takes, gives) != (spec.observation_dim, spec.action_dim):
         raise ValueError(
             f"The policies of {source.path} take {takes} observations and give {gives} actions, but {spec.name} with these "
             f"options has {spec.observation_dim} and {spec.action_dim}: use the environment options of the run."
         )
-
-
-def hidden_sizes(policy: dict[str, np.ndarray]) -> tuple[int, ...]:
-    """Widths of the hidden layers of stored policies [P, ...]."""
-    return tuple(policy[f"bias_{i}"].shape[1] for i in range(len(policy) // 2 - 1))

@@ -38,7 +38,8 @@ class OnRobots:
         settings, begin = self.task, None
         if transfer is not None:
             # The transferred policy acts from the first step; agents from scratch act at random until they learn.
-            settings = dataclasses.replace(self.task, sac=dataclasses.replace(self.task.sac, learn_start=0))
+            learner: dict[str, Any] = {self.task.agent: dataclasses.replace(self.task.learner, learn_start=0)}
+            settings = dataclasses.replace(self.task, **learner)
 
             def begin(explorer: Explorer) -> None:
                 self._begin(explorer, transfer)
@@ -48,7 +49,9 @@ class OnRobots:
         return explore(settings, run, watch, stop, begun, wait_seconds, begin, facts)
 
     def _begin(self, explorer: Explorer, transfer: dict[str, Any]) -> None:
-        config, fresh = self.config, explorer.learner.state.agents
-        agents = transplanted(fresh, self.source, transfer, config.critics, config.temperature)
+        config, learner = self.config, explorer.learner
+        agents = transplanted(
+            learner.agent, learner.state.agents, self.source, transfer, config.critics, config.temperature
+        )
         experience = kept_chunks(self.source, self.task) if config.replay == "kept" else ()
         explorer.begin_with(agents, config.critic_warmup, experience, config.anchor, config.anchor_halflife or inf)

@@ -16,8 +16,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from element_rl.agents.networks import actor_from_parameters
-from element_rl.agents.sac import SACState
+from element_rl.agents.contract import Agent
 from element_rl.config import ExploreConfig, parsed_options
 from element_rl.envs.screens import make_screen
 from element_rl.evaluators import Evaluator, default_workers
@@ -80,21 +79,25 @@ def chosen_start(
 
 
 def transplanted(
-    agents: SACState,
+    agent: Agent,
+    agents: Any,
     source: RunFolder,
     transfer: dict[str, Any],
     critics: Literal["fresh", "kept"] = "fresh",
     temperature: Literal["fresh", "kept"] = "fresh",
-) -> SACState:
-    """Fresh agents [P, ...] with the actors of their checkpoints and, where kept, the critics and the temperature.
+) -> Any:
+    """Fresh agents [P, ...] with the policies of their checkpoints and, where kept, the critics and the temperature.
 
     The optimiser of the actor is always fresh: its moments are those of another objective.
     """
+    assert agent.with_policy is not None  # every agent that explores has one
     steps = transfer["transferred_step"]
-    policy = chosen_policies(source, transfer)
-    agents = _with(agents, actor=actor_from_parameters(policy))
-    fields: tuple[str, ...] = ("critics", "target_critics", "critic_optimiser") if critics == "kept" else ()
-    fields += ("log_temperature", "temperature_optimiser") if temperature == "kept" else ()
+    agents = agent.with_policy(agents, chosen_policies(source, transfer))
+    fields: list[str] = []
+    for part in (name for name, kept in (("critics", critics), ("temperature", temperature)) if kept == "kept"):
+        if part not in agent.parts:
+            raise ValueError(f"--{part} kept means nothing here: the agent of {source.path} has no {part}.")
+        fields += agent.parts[part]
     if not fields:
         return agents
     stored = {name: array[: len(steps)] for name, array in source.load_resume()[0].items() if name.startswith(AGENTS)}
@@ -116,7 +119,7 @@ def chosen_policies(source: RunFolder, transfer: dict[str, Any]) -> dict[str, np
     return gathered([source.load_policy(step) for step in distinct], [distinct.index(step) for step in steps])
 
 
-def _with(agents: SACState, **fields: Any) -> SACState:
+def _with(agents: Any, **fields: Any) -> Any:
     """The agents with other fields; `dataclasses.replace` would take the population for one agent."""
     return eqx.tree_at(lambda tree: [getattr(tree, name) for name in fields], agents, list(fields.values()))
 

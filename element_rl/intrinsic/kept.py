@@ -16,7 +16,7 @@ from element_rl.intrinsic.observations import Encoding
 from element_rl.memory.exact import NO_NODE
 from element_rl.replay import Episode, Transitions
 from element_rl.rewards import Reward
-from element_rl.rewards.element import ElementReward
+from element_rl.rewards.interface import remembering
 
 
 class Kept(NamedTuple):
@@ -79,6 +79,7 @@ def observed(
     remembers: bool,
 ) -> tuple[Any, Kept]:
     """What the learner's `_finish` does, for transitions that may lie apart: environments take turns in the ring."""
+    memory = remembering(rewarder)
     mask = jnp.arange(len(places)) < length
     states = kept.state[places]  # rows of padding read the last place; the mask says so
     told = (encoding.vectors(before), action, encoding.vectors(after), extrinsic_reward, terminated)
@@ -86,14 +87,14 @@ def observed(
     if neighbour_distances is None:
         state, notes = rewarder.observe(state, episode)
     else:
-        assert isinstance(rewarder, ElementReward)
-        state, notes = rewarder.observe(state, episode, neighbour_distances)
+        assert memory is not None
+        state, notes = memory.observe(state, episode, neighbour_distances)
     written = {name: old.at[places].set(notes[name], mode="drop") for name, old in kept.notes.items()}
     if remembers:
-        assert isinstance(rewarder, ElementReward)
-        entering = rewarder.entering(episode)
+        assert memory is not None
+        entering = memory.entering(episode)
         own = jnp.full(len(kept.state), NO_NODE, jnp.int32).at[places].set(entering.rank, mode="drop")
-        written = rewarder.refresh(written, kept.state, entering, own, filled)
+        written = memory.refresh(written, kept.state, entering, own, filled)
     return state, Kept(kept.state, written)
 
 

@@ -30,9 +30,8 @@ from element_rl.intrinsic.observations import Infos, StateFunction, StateSource,
 from element_rl.intrinsic.running import Running, RunningEpisodes
 from element_rl.intrinsic.storage import pickled, read_bonus, under, write_bonus
 from element_rl.memory.hnsw import HnswMemory
-from element_rl.memory.in_place import grown
 from element_rl.rewards import RewardSpec
-from element_rl.rewards.element import ElementReward, in_update_window
+from element_rl.rewards.interface import remembering
 from element_rl.trees import arrays_to_tree, tree_to_arrays
 
 EPISODE_BUCKETS = (128, 256, 512, 1024, 2048, 4096)  # padded lengths, so that few programs are compiled
@@ -77,6 +76,7 @@ class IntrinsicReward:
         self.source = StateSource(observation_space, env_id=env_id, position=position, states=states, seed=seed)
         self.action_space = action_space
         self.rewarder = made_reward(reward, env_id, total_steps, recent_scale, dict(options or {}))
+        self._memory = remembering(self.rewarder)
         self.observed = 0  # transitions so far: the number of the next one
         self.updates = 0
         self.running = RunningEpisodes(num_envs, max_episode_steps)
@@ -194,7 +194,9 @@ class IntrinsicReward:
     @property
     def memory_size(self) -> int:
         """States in the lifelong memory; 0 for rewards that have none."""
-        return int(self.state.memory_size) if isinstance(self.rewarder, ElementReward) and self.state is not None else 0
+        if self._memory is None or self.state is None:
+            return 0
+        return int(self._memory.memory_size(self.state))
 
     def save(self, folder: str | Path) -> None:
         """Writes everything but an own function for the states."""
@@ -232,8 +234,8 @@ class IntrinsicReward:
         if "state_dim" not in arrays:
             return
         self._start(int(arrays["state_dim"]))
-        if isinstance(self.rewarder, ElementReward) and self.host_memory is None:  # it may have outgrown its first size
-            self.state = self.state._replace(memory=grown(self.state.memory, len(arrays["state/memory/states"])))
+        if self._memory is not None and not self._memory.memory_on_host:  # it may have outgrown its first size
+            self.state = self._memory.with_room(self.state, len(arrays["state/memory/states"]))
         self.state = arrays_to_tree(self.state, under(arrays, "state"), "state")
         filled = len(arrays["ready"])
         self._ready[:filled] = arrays["ready"]
@@ -253,7 +255,7 @@ class IntrinsicReward:
         self.state = jax.tree.map(jnp.copy, made)  # leaves that are one array could not be donated
         notes = {name: jnp.zeros((self.capacity, *shape)) for name, shape in self.rewarder.note_shapes().items()}
         self.kept = Kept(jnp.zeros((self.capacity, state_dim)), notes)
-        if isinstance(self.rewarder, ElementReward) and self.rewarder.config.memory == "hnsw":
+        if self._memory is not None and self._memory.memory_on_host:
             self.host_memory = HnswMemory(state_dim)
 
     def _check_step(self, before: np.ndarray, after: np.ndarray, *others: np.ndarray) -> None:
@@ -284,13 +286,12 @@ class IntrinsicReward:
         rows = min(next((bucket for bucket in EPISODE_BUCKETS if bucket >= length), length), self.running.longest)
         places = _padded((episode.ids % self.capacity).astype(np.int32), rows, self.capacity)
         remembers, distances = False, None
-        if isinstance(self.rewarder, ElementReward):
-            enters = np.asarray(in_update_window(episode.ids, self.rewarder.config))
+        if self._memory is not None:
+            enters = self._memory.enters(episode.ids)
             remembers = bool(enters.any())
             distances = self._ask_host_memory(places[:length], enters, rows)
-            if remembers and self.host_memory is None:
-                needed = self.memory_size + int(enters.sum())
-                self.state = self.state._replace(memory=grown(self.state.memory, needed))
+            if remembers:
+                self.state = self._memory.with_room(self.state, self.memory_size + int(enters.sum()))
         told = [_padded(part, rows) for part in episode[1:]]
         steps = _padded(episode.ids.astype(np.int32), rows)
         filled = np.int32(min(self.observed, self.capacity))
@@ -309,10 +310,9 @@ class IntrinsicReward:
         self._ready[episode.ids[episode.ids >= self.observed - self.capacity] % self.capacity] = True
 
     def _ask_host_memory(self, places: np.ndarray, enters: np.ndarray, rows: int) -> Float[np.ndarray, "T K"] | None:
-        if self.host_memory is None:
+        if self.host_memory is None or self._memory is None:
             return None
-        assert isinstance(self.rewarder, ElementReward)
-        k = self.rewarder.config.num_neighbours
+        k = self._memory.num_neighbours
         states = np.asarray(self.kept.state[places])
         distances = np.full((rows, k), np.inf, np.float32)
         distances[: len(places)] = self.host_memory.query(states, k)[0]

@@ -4,9 +4,9 @@ One call makes many updates of all agents: each draws a batch from its own share
 summed on the device until they are asked for. The number of updates is an argument, so one compilation serves every call.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,77 +14,36 @@ import numpy as np
 from jaxtyping import Array, Float, Int, UInt
 
 from element_rl.agents import behaviour_cloning, cql, discrete_cloning, discrete_cql
-from element_rl.agents.networks import policy_parameters
+from element_rl.agents.contract import Agent
 from element_rl.learner import over_population
 from element_rl.offline.config import OfflineConfig
 from element_rl.offline.data import Part, Rows, Share, Source, rows_of, sample, shares_of
 
-VALUE_METRICS = ("critic_loss", "q_mean", "target_mean", "conservative_gap")
-CQL_METRICS = (*VALUE_METRICS, "conservative_weight", "actor_loss", "policy_entropy", "temperature", "temperature_loss")
 
-
-class Algorithm(NamedTuple):
-    """An agent's functions with its settings filled in, so that the loop need not know which it trains."""
-
-    create: Callable[..., Any]  # key → state
-    update: Callable[..., Any]  # state, batch, key → state, metrics
-    policy: Callable[..., dict[str, Array]]  # state → flat parameters
-    batch_size: int
-    metric_names: tuple[str, ...]
-    frame_stack: int = 1
-
-
-def make_algorithm(config: OfflineConfig, source: Source) -> Algorithm:
+def make_agent(config: OfflineConfig, source: Source) -> Agent:
     """What `config.algorithm` means for this data."""
-    shape, actions, frames = source.observation_shape, source.num_actions, source.frame_stack
+    shape, actions = source.observation_shape, source.num_actions
     if source.discrete and config.algorithm == "bc":
-        return Algorithm(
-            lambda key: discrete_cloning.create(key, shape, actions, config.bc),
-            partial(discrete_cloning.update, config=config.bc),
-            lambda state: discrete_cql.value_parameters(state.policy),
-            config.bc.batch_size,
-            ("actor_loss",),
-            frames,
-        )
+        return discrete_cloning.agent(config.bc, shape, actions, source.frame_stack)
     if source.discrete:
-        return Algorithm(
-            lambda key: discrete_cql.create(key, shape, actions, config.discrete_cql),
-            partial(discrete_cql.update, config=config.discrete_cql),
-            lambda state: discrete_cql.value_parameters(state.values),
-            config.discrete_cql.batch_size,
-            VALUE_METRICS,
-            frames,
-        )
-    sizes = (shape[0], actions)
+        return discrete_cql.agent(config.discrete_cql, shape, actions, source.frame_stack)
     if config.algorithm == "bc":
-        return Algorithm(
-            lambda key: behaviour_cloning.create(key, *sizes, config.bc),
-            partial(behaviour_cloning.update, config=config.bc),
-            lambda state: policy_parameters(state.actor),
-            config.bc.batch_size,
-            ("actor_loss",),
-        )
-    return Algorithm(
-        lambda key: cql.create(key, *sizes, config.cql),
-        partial(cql.update, config=config.cql),
-        lambda state: policy_parameters(state.agent.actor),
-        config.cql.batch_size,
-        CQL_METRICS,
-    )
+        return behaviour_cloning.agent(config.bc, shape[0], actions)
+    return cql.agent(config.cql, shape[0], actions)
 
 
 class OfflineLearner:
     """Agents that learn each from its own part of the data; `seeds` and `parts` [P]."""
 
-    def __init__(self, algorithm: Algorithm, rows: Rows, parts: Sequence[Part], seeds: Sequence[int]) -> None:
-        self.algorithm, self._rows, self._parts = algorithm, rows, parts
+    def __init__(self, agent: Agent, rows: Rows, parts: Sequence[Part], seeds: Sequence[int]) -> None:
+        self.agent, self._rows, self._parts = agent, rows, parts
         self._shares = shares_of(parts)
         self._seeds = jnp.asarray(seeds, jnp.uint32)
-        self.agents = jax.vmap(lambda seed: algorithm.create(jax.random.key(seed)))(self._seeds)
-        self.sums = {name: jnp.zeros(len(parts)) for name in algorithm.metric_names}
+        self.agents = jax.vmap(lambda seed: agent.create(jax.random.key(seed)))(self._seeds)
+        self.sums = {name: jnp.zeros(len(parts)) for name in agent.metric_names}
         self.updates = 0
-        self._updates = jax.jit(partial(_updates, algorithm), donate_argnums=(0, 1))
-        self._policy = jax.jit(algorithm.policy)
+        self._updates = jax.jit(partial(_updates, agent), donate_argnums=(0, 1))
+        self._policy = jax.jit(agent.policy)
         self._under_way: Array | None = None
 
     def update(self, count: int) -> None:
@@ -100,7 +59,7 @@ class OfflineLearner:
     def take_sums(self) -> dict[str, Float[np.ndarray, " P"]]:
         """Metrics summed over the updates since they were last taken."""
         sums = {name: np.asarray(value) for name, value in self.sums.items()}
-        self.sums = {name: jnp.zeros(len(self._parts)) for name in self.algorithm.metric_names}
+        self.sums = {name: jnp.zeros(len(self._parts)) for name in self.agent.metric_names}
         return sums
 
     def parameters(self) -> dict[str, np.ndarray]:
@@ -117,7 +76,7 @@ def make_learner(config: OfflineConfig, source: Source) -> OfflineLearner:
     """A fresh population: `config.seeds` agents for each part, part by part."""
     parts = [part for part in source.parts for _ in range(config.seeds)]
     seeds = [config.seed + agent for agent in range(len(parts))]
-    return OfflineLearner(make_algorithm(config, source), rows_of(source, config.reward_scale), parts, seeds)
+    return OfflineLearner(make_agent(config, source), rows_of(source, config.reward_scale), parts, seeds)
 
 
 def folded(
@@ -133,7 +92,7 @@ def folded(
 
 
 def _updates(
-    algorithm: Algorithm,
+    functions: Agent,
     agents: Any,
     sums: dict[str, Float[Array, " P"]],
     rows: Rows,
@@ -147,8 +106,8 @@ def _updates(
     def one(agent: Any, share: Share, seed: Array, index: Array) -> Any:
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 2), index)
         sample_key, update_key = jax.random.split(key)
-        batch = sample(rows, share, sample_key, algorithm.batch_size, algorithm.frame_stack)
-        return algorithm.update(agent, batch, update_key)
+        batch = sample(rows, share, sample_key, functions.batch_size, functions.frame_stack)
+        return functions.update(agent, batch, update_key)
 
     def step(turn: Array, carry: tuple[Any, dict[str, Array]]) -> tuple[Any, dict[str, Array]]:
         agents, sums = carry

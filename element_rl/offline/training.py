@@ -26,7 +26,7 @@ from element_rl.explore import Interrupted, Progress, Watcher
 from element_rl.metrics_log import FINAL_SHARE
 from element_rl.offline.config import OfflineConfig
 from element_rl.offline.data import Part, Source, load_source
-from element_rl.offline.learner import make_algorithm, make_learner
+from element_rl.offline.learner import make_agent, make_learner
 from element_rl.provenance import commit, config_difference, hardware, versions
 from element_rl.runs import RunFolder
 from element_rl.trees import arrays_to_tree, tree_to_arrays
@@ -104,7 +104,7 @@ def resolved_offline(config: OfflineConfig) -> tuple[OfflineConfig, Source]:
 
 def offline_columns(config: OfflineConfig, source: Source) -> tuple[str, ...]:
     """The header of metrics.csv."""
-    return (*FIRST_COLUMNS, *make_algorithm(config, source).metric_names, *LAST_COLUMNS)
+    return (*FIRST_COLUMNS, *make_agent(config, source).metric_names, *LAST_COLUMNS)
 
 
 class OfflineTraining:

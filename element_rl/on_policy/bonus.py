@@ -31,12 +31,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt
 
 from element_rl.replay import Episode, Transitions
 from element_rl.rewards import NAMES, Reward, RewardSpec, make_reward
-from element_rl.rewards.apt import AptReward
 from element_rl.rewards.element import ElementConfig, update_window
 from element_rl.rewards.element_on_policy import OnPolicyElement, OnPolicyElementConfig, padded_length
-from element_rl.rewards.re3 import Re3Reward
-from element_rl.rewards.rise import RiseReward
-from element_rl.rewards.sample_pool import transition_identity, with_batch
+from element_rl.rewards.interface import comparing
 
 
 @dataclass(frozen=True)
@@ -285,21 +282,16 @@ def _with_rollout_in_pool(reward: Reward, state: Any, batch: Transitions) -> Any
 
     So an agent that stands still in a new place is paid for it once. What learns has not learned from them yet.
     """
-    if isinstance(reward, Re3Reward | RiseReward):
-        return reward.update(state, batch, jax.random.key(0))[0]  # their update is just that
-    if isinstance(reward, AptReward):
-        pool = with_batch(state.pool, batch.next_observation, transition_identity(batch))
-        return state._replace(pool=pool)
-    return state
+    compares = comparing(reward)
+    return state if compares is None else compares.with_transitions(state, batch)
 
 
 def _told_apart(reward: Reward, batch: Transitions, number: UInt[Array, " B"]) -> Transitions:
     """A pool takes transitions with the same bits for draws of one. Here every transition comes once, so one that equals an
-    earlier one, an agent that pushes against a wall, is another: its number stands where the reward does not look."""
+    earlier one, an agent that pushes against a wall, is another."""
     numbers = jnp.stack([number >> 16, number & 0xFFFF], axis=1).astype(jnp.float32)  # halves: float32 has 24 digits
-    if isinstance(reward, Re3Reward | RiseReward):
-        return batch._replace(observation=numbers)
-    return batch._replace(state=numbers) if isinstance(reward, AptReward) else batch
+    compares = comparing(reward)
+    return batch if compares is None else compares.told_apart(batch, numbers)
 
 
 def _last(episode: EpisodeSoFar, new: int) -> EpisodeSoFar:

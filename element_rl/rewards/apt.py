@@ -124,11 +124,20 @@ class AptReward:
         state = state._replace(
             model=optax.apply_updates(state.model, steps),
             optimiser=optimiser,
-            pool=with_batch(state.pool, batch.next_observation, transition_identity(batch)),
         )
+        state = self.with_transitions(state, batch)
         if self.config.form == "paper":
             state = state._replace(reward_moments=with_values(state.reward_moments, self.novelty(state, batch)))
         return state, metrics
+
+    def with_transitions(self, state: AptState, batch: Transitions) -> AptState:
+        """The state with these transitions in the pool; the model stays as it is."""
+        pool = with_batch(state.pool, batch.next_observation, transition_identity(batch))
+        return state._replace(pool=pool)
+
+    def told_apart(self, batch: Transitions, number: Float[Array, "B 2"]) -> Transitions:
+        """The batch with a number of its own in every transition, where the reward does not look."""
+        return batch._replace(state=number)
 
     def reward(self, state: AptState, batch: Transitions) -> Float[Array, " B"]:
         novelty = self.novelty(state, batch)

@@ -39,9 +39,10 @@ from element_rl.memory import exact, graph
 from element_rl.memory.auto import LARGEST_EXACT_ON_CPU
 from element_rl.memory.exact import NO_NODE, ExactMemoryState
 from element_rl.memory.graph import GraphConfig, GraphMemoryState
+from element_rl.memory.in_place import grown
 from element_rl.memory.notes import merge_distances
 from element_rl.replay import Episode, Transitions
-from element_rl.rewards.interface import RewardSpec
+from element_rl.rewards.interface import Entering, RewardSpec
 from element_rl.rewards.scaling import Range, empty_range, standardised, unit_scaled, widened
 
 
@@ -115,15 +116,6 @@ class ElementState(NamedTuple):
     mean_squared_length: Float[Array, ""]
 
 
-class Entering(NamedTuple):
-    """The states of an episode that enter the memory, moved to the front, and the row each came from."""
-
-    states: Float[Array, "T D"]
-    values: Float[Array, " T"]
-    number: Int[Array, ""]  # how many rows are true
-    rank: Int[Array, " T"]  # of each row of the episode among those entering; NO_NODE for the others
-
-
 @dataclass(frozen=True)
 class ElementReward:
     """The reward of the paper, for one agent; populations `vmap` it."""
@@ -135,8 +127,28 @@ class ElementReward:
     def metric_names(self) -> tuple[str, ...]:
         return () if self.config.lifelong_estimator == "knn" else ("lifelong_condition",)
 
+    @property
+    def num_neighbours(self) -> int:
+        return self.config.num_neighbours
+
+    @property
+    def memory_on_host(self) -> bool:
+        return self.config.memory == "hnsw"
+
     def note_shapes(self) -> Mapping[str, tuple[int, ...]]:
         return {"episode_entropy": (), "neighbour_distances": (self.config.num_neighbours,)}
+
+    def enters(self, step: Int[np.ndarray, " T"]) -> Bool[np.ndarray, " T"]:
+        """Whether the states of these environment steps enter the memory, on the host."""
+        return np.asarray(in_update_window(step, self.config))
+
+    def memory_size(self, state: ElementState) -> Int[Array, "*P"]:
+        """Remembered states."""
+        return state.memory_size
+
+    def with_room(self, state: ElementState, number: int) -> ElementState:
+        """The state with a memory that has room for so many states in all; one on the host grows by itself."""
+        return state if self.memory_on_host else state._replace(memory=grown(state.memory, number))
 
     def init(self, key: PRNGKeyArray, spec: RewardSpec) -> ElementState:
         del key  # nothing here is random
@@ -312,8 +324,3 @@ def resolved_memory(config: ElementConfig, total_steps: int, on_cpu: bool) -> Li
 def entropy_ceiling(length: int) -> float:
     """log2 T: the largest matrix-based entropy an episode of T states can have, in bits."""
     return math.log2(max(length, 2))
-
-
-def window_of(episode_step: int, length: int, config: ElementConfig) -> Bool[np.ndarray, " T"]:
-    """Which transitions of an episode enter the memory, on the host."""
-    return np.asarray(in_update_window(episode_step + np.arange(length), config))

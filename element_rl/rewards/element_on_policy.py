@@ -34,9 +34,9 @@ from element_rl.replay import Episode
 from element_rl.rewards.element import (
     ElementConfig,
     ElementReward,
+    in_update_window,
     proposition_2_holds,
     states_remembered,
-    window_of,
 )
 from element_rl.rewards.episode_nodes import Nodes, NodeStore
 from element_rl.rewards.scaling import Range, empty_range, unit_scaled, widened
@@ -153,7 +153,7 @@ class OnPolicyElement:
         mean_squared_length += (length**2 - mean_squared_length) / episodes
         noted = shares * length / max(mean_squared_length, 1.0) if self.config.element.length_weighted else shares
         entropies = noted.astype(np.float32)
-        enters = window_of(step - length, length, self.config.element)
+        enters = np.asarray(in_update_window(step - length + np.arange(length), self.config.element))
         state = state._replace(
             episodic=self._episodic.append(state.episodic, states, entropies),
             lifelong=self._lifelong.append(state.lifelong, states[enters], entropies[enters]),

@@ -7,13 +7,19 @@
 
 These are names, not code to inherit. A reward that keeps nothing says so with an empty `note_shapes`. `reward_terms` splits
 the reward into its named parts for the log.
+
+A reward may offer more, and whoever uses rewards asks for that, never for their type:
+
+    Remembers     it keeps states in a lifelong memory, and notes change when states enter it
+    Compares      it keeps a pool of transitions, and takes a transition with the same bits for the same one
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
-from jaxtyping import Array, Float, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from element_rl.replay import Episode, Transitions
 
@@ -53,3 +59,86 @@ class Reward(Protocol):
     def reward(self, state: Any, batch: Transitions) -> Float[Array, " B"]: ...
 
     def reward_terms(self, state: Any, batch: Transitions) -> dict[str, Float[Array, " B"]]: ...
+
+
+class Entering(NamedTuple):
+    """The states of an episode that enter a memory, moved to the front, and the row each came from."""
+
+    states: Float[Array, "T D"]
+    values: Float[Array, " T"]
+    number: Int[Array, ""]  # how many rows are true
+    rank: Int[Array, " T"]  # of each row of the episode among those entering; NO_NODE for the others
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """A reward with a lifelong memory of states.
+
+    Whoever keeps its notes must refresh all of them when states enter the memory. A memory that
+    lives on the host is the caller's: it is asked before `observe`, which is given its answer.
+    """
+
+    @property
+    def num_neighbours(self) -> int:
+        """k: distances noted per transition."""
+        ...
+
+    @property
+    def memory_on_host(self) -> bool:
+        """Whether the caller keeps the memory, an `HnswMemory`."""
+        ...
+
+    def enters(self, step: Int[np.ndarray, " T"]) -> Bool[np.ndarray, " T"]:
+        """Whether the states of these environment steps enter the memory, on the host."""
+        ...
+
+    def memory_size(self, state: Any) -> Int[Array, "*P"]:
+        """Remembered states."""
+        ...
+
+    def with_room(self, state: Any, number: int) -> Any:
+        """The state with a memory that has room for so many states in all."""
+        ...
+
+    def observe(
+        self, state: Any, episode: Episode, neighbour_distances: Float[Array, "T K"] | None = None
+    ) -> tuple[Any, dict[str, Array]]: ...
+
+    def entering(self, episode: Episode) -> Entering: ...
+
+    def refresh(
+        self,
+        notes: Mapping[str, Array],
+        states: Float[Array, "N D"],
+        entering: Entering,
+        own: Int[Array, " N"],
+        num_rows: Int[Array, ""],
+    ) -> dict[str, Array]:
+        """The notes of everything stored, now that states have entered the memory."""
+        ...
+
+
+@runtime_checkable
+class Compares(Protocol):
+    """A reward that compares transitions with a pool of others."""
+
+    def with_transitions(self, state: Any, batch: Transitions) -> Any:
+        """The state with these transitions in the pool, and nothing learned from them."""
+        ...
+
+    def told_apart(self, batch: Transitions, number: Float[Array, "B 2"]) -> Transitions:
+        """The batch with a number of its own in every transition, where the reward does not look.
+
+        Transitions with the same bits are then different ones.
+        """
+        ...
+
+
+def remembering(reward: Reward) -> Remembers | None:
+    """The reward as one that remembers; None for all others."""
+    return reward if isinstance(reward, Remembers) else None
+
+
+def comparing(reward: Reward) -> Compares | None:
+    """The reward as one that compares; None for all others."""
+    return reward if isinstance(reward, Compares) else None

@@ -103,13 +103,20 @@ class Re3Reward:
         return state, {}
 
     def update(self, state: Re3State, batch: Transitions, key: PRNGKeyArray) -> tuple[Re3State, dict[str, Array]]:
-        """The batch enters the pool; its distances enter the running standard deviation that form "code" divides by."""
         del key
+        return self.with_transitions(state, batch), {}
+
+    def with_transitions(self, state: Re3State, batch: Transitions) -> Re3State:
+        """The batch enters the pool; its distances enter the running standard deviation that form "code" divides by."""
         state = state._replace(pool=with_batch(state.pool, _vectors(state, batch), transition_identity(batch)))
         if self.config.form == "code":
             moments = with_values(state.distance_moments, self.distance(state, batch))
             state = state._replace(distance_moments=moments)
-        return state, {}
+        return state
+
+    def told_apart(self, batch: Transitions, number: Float[Array, "B 2"]) -> Transitions:
+        """The batch with a number of its own in every transition, where the reward does not look."""
+        return batch._replace(observation=number)
 
     def reward(self, state: Re3State, batch: Transitions) -> Float[Array, " B"]:
         distance = self.distance(state, batch)

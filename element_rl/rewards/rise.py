@@ -88,7 +88,7 @@ class RiseReward:
     def update(self, state: RiseState, batch: Transitions, key: PRNGKeyArray) -> tuple[RiseState, dict[str, Array]]:
         """The batch enters the pool."""
         del key
-        return RiseState(with_batch(state.pool, self._vectors(batch), transition_identity(batch))), {}
+        return self.with_transitions(state, batch), {}
 
     def reward(self, state: RiseState, batch: Transitions) -> Float[Array, " B"]:
         """‖y − y_kNN‖^(1−α)."""
@@ -98,6 +98,14 @@ class RiseReward:
 
     def reward_terms(self, state: RiseState, batch: Transitions) -> dict[str, Float[Array, " B"]]:
         return {"reward_lifelong": self.reward(state, batch)}
+
+    def with_transitions(self, state: RiseState, batch: Transitions) -> RiseState:
+        """The state with these transitions in the pool."""
+        return RiseState(with_batch(state.pool, self._vectors(batch), transition_identity(batch)))
+
+    def told_apart(self, batch: Transitions, number: Float[Array, "B 2"]) -> Transitions:
+        """The batch with a number of its own in every transition, where the reward does not look."""
+        return batch._replace(observation=number)
 
     def _vectors(self, batch: Transitions) -> Float[Array, "B F"]:
         return batch.state if self.config.space == "state" else batch.next_observation

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from element_rl.agents import behaviour_cloning as bc
-from element_rl.agents.host_policy import squashed_gaussian_action
+from element_rl.agents.host_policy import policy_action
 from element_rl.agents.networks import policy_parameters
 from element_rl.agents.sac import Batch
 
@@ -48,7 +48,7 @@ def test_it_learns_the_mean_action_and_actions_on_the_bounds() -> None:
     parameters = {name: np.asarray(array) for name, array in policy_parameters(state.actor).items()}
     for place, action in ((np.array([1.0, 0.0]), 0.5), (np.array([0.0, 1.0]), 1.0)):
         for noise in (0.0, 3.0):  # sampled or not, it does the same
-            done = squashed_gaussian_action(parameters, place.astype(np.float32), np.array([noise], np.float32))
+            done = policy_action(parameters, place.astype(np.float32), np.array([noise], np.float32))
             assert done[0] == pytest.approx(action, abs=0.05)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from element_rl.agents import sac
-from element_rl.agents.host_policy import squashed_gaussian_action
+from element_rl.agents.host_policy import policy_action
 from element_rl.agents.networks import policy_parameters, squashed_gaussian
 
 
@@ -27,14 +27,14 @@ def test_host_policy_equals_the_jax_policy(observation_dim: int, action_dim: int
     for _ in range(20):
         observation = 3 * rng.normal(size=observation_dim).astype(np.float32)
         noise = rng.normal(size=action_dim).astype(np.float32)
-        action = squashed_gaussian_action(parameters, observation, noise)
+        action = policy_action(parameters, observation, noise)
         np.testing.assert_allclose(action, policy(observation, noise), atol=1e-5)
 
 
 def test_noise_of_zeros_is_the_deterministic_action() -> None:
     state = sac.create(jax.random.key(1), 4, 2, sac.SACConfig(hidden_sizes=(16, 16)))
     observation = np.asarray([0.3, -1.0, 2.0, 0.0], np.float32)
-    action = squashed_gaussian_action(on_host(policy_parameters(state.actor)), observation, np.zeros(2, np.float32))
+    action = policy_action(on_host(policy_parameters(state.actor)), observation, np.zeros(2, np.float32))
     expected = sac.act(state, jnp.asarray(observation), jax.random.key(9), deterministic=True)
     np.testing.assert_allclose(action, expected, atol=1e-6)
 
@@ -44,7 +44,7 @@ def test_log_standard_deviation_is_clipped_on_the_host_too() -> None:
     actor = eqx.tree_at(lambda tree: tree.network.biases[-1], state.actor, jnp.asarray([0.1, -0.2, 50.0, -50.0]))
     noise = np.asarray([0.05, 1.0], np.float32)
     expected, _ = squashed_gaussian(*actor(jnp.ones((1, 3))), jnp.asarray(noise)[None])
-    action = squashed_gaussian_action(on_host(policy_parameters(actor)), np.ones(3, np.float32), noise)
+    action = policy_action(on_host(policy_parameters(actor)), np.ones(3, np.float32), noise)
     np.testing.assert_allclose(action, expected[0], atol=1e-5)
 
 
@@ -57,15 +57,15 @@ def test_one_member_of_a_population_acts_as_it_does_alone() -> None:
         alone = on_host(policy_parameters(sac.create(keys[p], 4, 2, config).actor))
         member = {name: array[p] for name, array in population.items()}
         np.testing.assert_allclose(
-            squashed_gaussian_action(member, observation, noise),
-            squashed_gaussian_action(alone, observation, noise),
+            policy_action(member, observation, noise),
+            policy_action(alone, observation, noise),
             atol=1e-6,
         )
 
 
 def test_double_precision_observations_give_single_precision_actions() -> None:
     state = sac.create(jax.random.key(4), 3, 2, sac.SACConfig(hidden_sizes=(8,)))
-    action = squashed_gaussian_action(on_host(policy_parameters(state.actor)), np.ones(3), np.zeros(2))
+    action = policy_action(on_host(policy_parameters(state.actor)), np.ones(3), np.zeros(2))
     assert action.dtype == np.float32
     assert np.abs(action).max() < 1.0
 

@@ -10,8 +10,8 @@ from element_rl.agents.networks import (
     MLP,
     Actor,
     TwinCritics,
-    actor_from_parameters,
     divergence,
+    network_from,
     policy_parameters,
     squashed_gaussian,
 )
@@ -120,7 +120,7 @@ def test_divergence_by_hand() -> None:
 
 def test_an_actor_comes_back_from_its_parameters() -> None:
     actor = Actor.create(jax.random.key(3), 3, 2, (8, 4))
-    back = actor_from_parameters({name: np.asarray(array) for name, array in policy_parameters(actor).items()})
+    back = Actor(network_from({name: np.asarray(array) for name, array in policy_parameters(actor).items()}))
     assert jax.tree.structure(back) == jax.tree.structure(actor)
     for new, old in zip(jax.tree.leaves(back), jax.tree.leaves(actor), strict=True):
         np.testing.assert_array_equal(new, old)

@@ -19,7 +19,7 @@ from collecting import (
 )
 from safetensors.numpy import load_file
 
-from element_rl.agents.host_policy import squashed_gaussian_action
+from element_rl.agents.host_policy import policy_action
 from element_rl.collect.command import main
 from element_rl.collect.parts import mean_action
 from element_rl.collect.source import source_of
@@ -62,7 +62,7 @@ def test_the_means_of_the_policies(run: RunFolder, tmp_path: Path, undisturbed: 
             mean = mean_action(parameters, one.observation[row], np.ones(3, np.float32))
             np.testing.assert_allclose(one.action[row], mean, atol=1e-6)
             np.testing.assert_array_equal(
-                mean, squashed_gaussian_action(parameters, one.observation[row], np.zeros(3, np.float32))
+                mean, policy_action(parameters, one.observation[row], np.zeros(3, np.float32))
             )
 
 

@@ -9,7 +9,8 @@ import pytest
 from documents import DOCUMENTS, ROOT, name_of, spans
 
 from element_rl import explore
-from element_rl.offline import learner, training
+from element_rl.agents import cql, discrete_cql
+from element_rl.offline import training
 from element_rl.on_policy import launch
 from element_rl.on_policy.bonus import make_bonus
 from element_rl.pretraining.training import COLUMNS as ENCODER_COLUMNS
@@ -76,5 +77,5 @@ def _columns() -> set[str]:
     sizes = {"state_dim": 32, "actions": 5, "max_episode_steps": 100, "total_steps": 1_000}
     bonuses = [make_bonus(name, **sizes) for name in learned]
     columns |= {name for bonus in bonuses for name in launch.metric_columns(bonus)}
-    columns |= {*training.FIRST_COLUMNS, *learner.CQL_METRICS, *learner.VALUE_METRICS, *training.LAST_COLUMNS}
+    columns |= {*training.FIRST_COLUMNS, *cql.METRICS, *discrete_cql.METRICS, *training.LAST_COLUMNS}
     return columns | {*ENCODER_COLUMNS}

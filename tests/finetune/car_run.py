@@ -41,6 +41,7 @@ SOURCE = ExploreConfig(
     env_options=(f"max_episode_steps={EPISODE}",),
     sac=SMALL,
 )
+AGENT = sac.agent(SMALL, 2, 1)  # the car's observation and action
 ACTIONS = {100: (0.9, 0.3), 200: (0.1, 0.8), 300: (0.5, 0.05), 340: (0.0, 0.0), 400: (0.6, 0.4)}  # per step and agent
 LENGTHS = ((20, 7, 20, 20, 13, 20), (20, 20, 5))  # of the episodes in each agent's replay; those below 20 terminated
 CAPACITY = 85  # of the run's replay: that of agent 0 has come round and lost its first two episodes

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from car_run import (
+    AGENT,
     CAR,
     SOURCE,
     WARMUP,
@@ -47,7 +48,7 @@ def test_the_actor_is_the_checkpoints_and_the_rest_is_fresh(source: RunFolder, c
         for agent, step in enumerate((200, 300)):
             np.testing.assert_array_equal(array[agent], source.load_policy(step)[name][agent])
     scratch = fresh_agents((3, 4))  # the seeds of both runs
-    agents = transplanted(scratch, source, start(source))
+    agents = transplanted(AGENT, scratch, source, start(source))
     for name in ("critics", "target_critics", "critic_optimiser", "actor_optimiser", "log_temperature"):
         assert_equal_leaves(getattr(agents, name), getattr(scratch, name))
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from car_run import (
+    AGENT,
     LENGTHS,
     SMALL,
     assert_equal_leaves,
@@ -35,14 +36,14 @@ from element_rl.runs import RunError, RunFolder
 def test_critics_and_temperature_are_kept_on_request(source: RunFolder) -> None:
     scratch, learned = fresh_agents((3, 4)), learned_agents()
     transfer = start(source, checkpoint="last")
-    kept = transplanted(scratch, source, transfer, critics="kept", temperature="kept")
+    kept = transplanted(AGENT, scratch, source, transfer, critics="kept", temperature="kept")
     for name in ("critics", "target_critics", "log_temperature"):
         assert_equal_leaves(getattr(kept, name), getattr(learned, name))
-    only_critics = transplanted(scratch, source, transfer, critics="kept")
+    only_critics = transplanted(AGENT, scratch, source, transfer, critics="kept")
     np.testing.assert_allclose(jnp.exp(only_critics.log_temperature), 0.2, rtol=1e-6)
     # fewer agents than the run has
     first = jax.jit(lambda agents: jax.tree.map(lambda leaf: leaf[:1], agents))(scratch)
-    fewer = transplanted(first, source, start(source, checkpoint="last", seeds=1), critics="kept")
+    fewer = transplanted(AGENT, first, source, start(source, checkpoint="last", seeds=1), critics="kept")
     np.testing.assert_array_equal(fewer.critics.networks.biases[0], learned.critics.networks.biases[0][:1])
 
 
@@ -58,7 +59,8 @@ def test_it_acts_from_the_first_step_and_the_actor_waits_for_the_critics(source:
     reward = resolved(task)[2]
     acting_at_once = dataclasses.replace(task, sac=dataclasses.replace(task.sac, learn_start=0))
     with Explorer(acting_at_once, spec, reward, None) as explorer:
-        explorer.begin_with(transplanted(explorer.learner.state.agents, source, start(source)), critic_warmup=30)
+        agents = transplanted(AGENT, explorer.learner.state.agents, source, start(source))
+        explorer.begin_with(agents, critic_warmup=30)
         before = policy_parameters(jax.tree.map(jnp.copy, explorer.learner.state.agents.actor))
         critics = jax.device_get(explorer.learner.state.agents.critics.networks.biases[0])
         explorer.train_chunk()

@@ -148,7 +148,7 @@ def fine_tuned_on_rooms(folder: Path) -> dict[str, Any]:
 def pretrained(folder: Path) -> dict[str, Any]:
     command(
         *("pretrain-encoder", "Rooms-v0", "--steps", "400", "--workers", "0", "--epochs", "2", "--no-figures"),
-        *("--epoch-updates", "5", "--batch-size", "8", "--entropy-threshold", "0", "--probe-frames", "50"),
+        *("--epoch-updates", "5", "--batch-size", "8", "--entropy-threshold", "0", "--probe-frames", "100"),
         *("--env-options", "max_episode_steps=40", "--network.hidden", "16", "--network.channels", "4", "4", "8"),
         *("--out", str(folder / "encoder")),
     )

@@ -11,6 +11,7 @@ import pytest
 from sb3_worlds import walks
 from stable_baselines3.common.utils import set_random_seed
 
+from element_rl.agents import sac
 from element_rl.agents.sac import SACConfig
 from element_rl.encoders.state import make_state_encoder
 from element_rl.envs.collector import Chunk
@@ -185,7 +186,16 @@ def test_rewards_are_those_of_the_learner_of_the_library() -> None:
     buffer = make_buffer("element-exact", 1)
     reward = compiled("element-exact")[0]
     spec = EnvSpec("Walk", 3, 2, (-2.0,) * 2, (2.0,) * 2, LONGEST)
-    learner = Learner(spec, reward, SACConfig(hidden_sizes=(4,)), [SEED], 400, 1, TOTAL)
+    agent = sac.agent(SACConfig(hidden_sizes=(4,)), spec.observation_dim, spec.action_dim)
+    learner = Learner(
+        spec,
+        reward,
+        agent,
+        [SEED],
+        400,
+        1,
+        TOTAL,
+    )
     slots = []
     for step, terminated in steps_of(1, TOTAL):
         buffer.add(*step)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from small_rewards import SMALL_REWARDS
 
+from element_rl.agents import sac
 from element_rl.agents.sac import SACConfig
 from element_rl.envs.collector import Chunk, Collector
 from element_rl.envs.robots import describe
@@ -51,7 +52,16 @@ def filled_learner(name: str, chunks: list[Chunk]) -> Learner:
     """Two agents with a replay and a reward that has observed their episodes."""
     reward = make_reward(name, **OPTIONS.get(name, {}))
     spec = describe("PointMaze", max_episode_steps=STEPS)
-    learner = Learner(spec, reward, SMALL, SEEDS, capacity=100, chunk_steps=1, total_steps=100)
+    agent = sac.agent(SMALL, spec.observation_dim, spec.action_dim)
+    learner = Learner(
+        spec,
+        reward,
+        agent,
+        SEEDS,
+        capacity=100,
+        chunk_steps=1,
+        total_steps=100,
+    )
     for chunk in chunks:
         learner.ingest(chunk)
     return learner

@@ -1,0 +1,14 @@
+"""The agents that learn while they act, by name. A new one is a file with `agent` and a line here."""
+
+from collections.abc import Callable
+from typing import Any
+
+from element_rl.agents import sac, td3
+from element_rl.agents.contract import Agent
+
+AGENTS: dict[str, Callable[[Any, int, int], Agent]] = {"sac": sac.agent, "td3": td3.agent}
+
+
+def make_agent(name: str, settings: Any, observation_dim: int, action_dim: int) -> Agent:
+    """The agent of a name with its settings, for vectors and actions of these widths."""
+    return AGENTS[name](settings, observation_dim, action_dim)
