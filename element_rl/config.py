@@ -46,6 +46,8 @@ class ExploreConfig:
     length_weighted: bool = False  # weigh episodes of unequal length as the paper's appendix does
     update_interval: int | None = None  # U (500,000; a tenth of the steps where the run is shorter than 5 million)
     update_steps: int | None = None  # T_u (a tenth of U)
+    # Environments that each agent acts in, side by side; --steps counts the steps of all of them.
+    envs_per_agent: int = 1
     replay_size: int = 1_000_000  # transitions kept per agent
     chunk_steps: int = 64  # steps between two refreshes of the acting policy; lowered to divide the steps
     log_every: int | None = None  # steps between two lines of metrics (a hundredth of the steps, 500 to 10,000)
@@ -65,7 +67,7 @@ class ExploreConfig:
     td3: TD3Config = field(default_factory=TD3Config)
 
     def __post_init__(self) -> None:
-        for name in ("steps", "seeds", "replay_size", "chunk_steps"):
+        for name in ("steps", "seeds", "envs_per_agent", "replay_size", "chunk_steps"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}.")
         for name in ("seed", "random_seeds"):
@@ -96,7 +98,7 @@ def resolved(config: ExploreConfig) -> tuple[ExploreConfig, EnvSpec, Reward | No
         env=spec.name,
         update_interval=window["update_interval"],
         update_steps=window["update_steps"],
-        chunk_steps=_chunk_steps(config.steps, config.chunk_steps),
+        chunk_steps=_chunk_steps(config.steps, config.chunk_steps, config.envs_per_agent),
         log_every=config.log_every or min(10_000, max(config.steps // 100, 500)),
         checkpoint_every=config.checkpoint_every or window["update_interval"],
         beta=_element_options(spec.name, config)["lifelong_weight"],
@@ -168,7 +170,12 @@ def _element_options(env: str, config: ExploreConfig) -> dict[str, Any]:
     return options | update_window(config.steps, config.update_interval, config.update_steps)
 
 
-def _chunk_steps(steps: int, wanted: int) -> int:
-    """The largest divisor of the steps up to `wanted`, so that a run ends where it was told to, if there is a fair one."""
-    divisors = [d for d in range(min(wanted, steps), 0, -1) if steps % d == 0]
-    return divisors[0] if divisors[0] >= min(SMALLEST_CHUNK, wanted, steps) else min(wanted, steps)
+def _chunk_steps(steps: int, wanted: int, num_envs: int) -> int:
+    """The largest divisor of the steps up to `wanted` that all environments of an agent can share evenly.
+
+    So a run ends where it was told to. Where there is no fair one, the largest multiple up to `wanted`.
+    """
+    most = max(min(wanted, steps) // num_envs, 1)  # steps of each environment
+    fair = min(-(-SMALLEST_CHUNK // num_envs), most)
+    divisors = [d for d in range(most, 0, -1) if steps % (d * num_envs) == 0]
+    return num_envs * (divisors[0] if divisors and divisors[0] >= fair else most)

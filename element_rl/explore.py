@@ -103,7 +103,8 @@ class Explorer:
         self.config, self.spec, self.run = config, spec, run
         self.seeds = agent_seeds(config)
         self.learns = reward is not None
-        smallest = 2 * (spec.max_episode_steps + 1) + 2 * config.chunk_steps  # enough where nobody learns
+        # Enough where nobody learns.
+        smallest = config.envs_per_agent * 2 * (spec.max_episode_steps + 1) + 2 * config.chunk_steps
         self.learner = Learner(
             spec,
             reward or make_reward("extrinsic"),
@@ -112,8 +113,9 @@ class Explorer:
             config.replay_size if self.learns else smallest,
             config.chunk_steps,
             config.steps,
+            config.envs_per_agent,
         )
-        self.tracker = Tracker(spec, len(self.seeds))
+        self.tracker = Tracker(spec, len(self.seeds), config.envs_per_agent)
         self.parameters = self.learner.parameters()
         self.collector = Collector(
             config.env,
@@ -123,12 +125,13 @@ class Explorer:
             {name: array.shape[1:] for name, array in self.parameters.items()} if self.learns else {},
             env_options=parsed_options(config),
             num_workers=config.workers,
+            num_envs=config.envs_per_agent,
         )
         if self.learns:
             self.collector.set_parameters(self.parameters)
         self._unsettled: Chunk | None = None  # the latest chunk, until it is in the replay
         self.chunk = 0  # chunks done
-        self.episode_index = np.zeros(len(self.seeds), np.int64)
+        self.episode_index = np.zeros(len(self.seeds) * config.envs_per_agent, np.int64)
         self.seconds = 0.0  # of training, over all resumptions
         self.latest: dict[str, float] = {}
         self.rows: list[dict[str, Any]] = []  # of metrics, where there is no folder for them
@@ -194,7 +197,8 @@ class Explorer:
         self.collector.start(self.chunk, "as set" if acts else None)
         self.settle()
         # By the time the longest possible episode is over, every agent has transitions to learn from.
-        if self.learns and self.step >= max(self.config.learner.learn_start, self.spec.max_episode_steps):
+        longest = self.spec.max_episode_steps * self.config.envs_per_agent
+        if self.learns and self.step >= max(self.config.learner.learn_start, longest):
             metrics, parameters = self.learner.update()
             self.tracker.see_update(metrics)
             self.parameters = jax.device_get(parameters)
@@ -317,8 +321,12 @@ class Explorer:
         return np.asarray(self.learner.shannon_entropies(self.tracker.last_start, self.tracker.last_length))
 
     def _running_actions(self) -> list[np.ndarray]:
-        action = self.learner.state.replay.action
-        return [np.asarray(action[agent, self.learner.ledger.running_slots(agent)]) for agent in range(len(self.seeds))]
+        """Of the episode that runs in each environment."""
+        action, num_envs = self.learner.state.replay.action, self.config.envs_per_agent
+        return [
+            np.asarray(action[row // num_envs, self.learner.ledger.running_slots(row)])
+            for row in range(len(self.episode_index))
+        ]
 
     def __enter__(self) -> "Explorer":
         return self

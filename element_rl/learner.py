@@ -58,10 +58,14 @@ class Learner:
         capacity: int,
         chunk_steps: int,
         total_steps: int,
+        num_envs: int = 1,
     ) -> None:
         self.spec, self.reward, self.agent, self.chunk_steps = spec, reward, agent, chunk_steps
         self.seeds = jnp.asarray(agent_seeds, jnp.uint32)
-        self.ledger = Ledger(len(agent_seeds), capacity, spec.max_episode_steps, 2 * chunk_steps)
+        capacity -= capacity % num_envs
+        self.num_envs = num_envs
+        records = 2 * chunk_steps // num_envs  # of an environment in a chunk, at most
+        self.ledger = Ledger(len(agent_seeds), capacity, spec.max_episode_steps, records, num_envs)
         self._encoders = _stacked(
             [make_state_encoder(seed, spec.observation_dim, spec.orientation_slice) for seed in agent_seeds]
         )
@@ -83,16 +87,16 @@ class Learner:
         self.anchor_weight, self.anchor_halflife = 0.0, inf  # what leaving `state.anchor` costs; updates it halves in
         self._ingest = jax.jit(_ingest, donate_argnums=0)
         self._finish = jax.jit(
-            partial(_finish_all, reward), static_argnames=("rows", "remembers"), donate_argnums=(0, 1)
+            partial(_finish_all, reward, num_envs), static_argnames=("rows", "remembers"), donate_argnums=(0, 1)
         )
         self._update = jax.jit(partial(_update, reward, agent, chunk_steps), donate_argnums=(0, 1))
-        self._entropies = jax.jit(_shannon_entropies, static_argnames="rows")
-        self._episode_states = jax.jit(_episode_states, static_argnames="rows")
+        self._entropies = jax.jit(partial(_shannon_entropies, num_envs), static_argnames="rows")
+        self._episode_states = jax.jit(partial(_episode_states, num_envs), static_argnames="rows")
 
     def ingest(self, chunk: Chunk) -> list[FinishedEpisode]:
         """Store a chunk and observe the episodes that ended in it."""
         finished = self._store(chunk)
-        for round_ in _rounds(finished):
+        for round_ in _rounds(finished, self.num_envs):
             kinds = sorted({self._kind(episode) for episode in round_})
             for kind in kinds:
                 self._observe([episode for episode in round_ if self._kind(episode) == kind], *kind)
@@ -103,6 +107,8 @@ class Learner:
         flags = np.stack([chunk.extrinsic_reward, chunk.terminated], axis=-1)
         records = [chunk.observation, chunk.action, flags, chunk.position]
         together = np.concatenate(records, axis=-1, dtype=np.float32)  # one transfer, not five
+        agents = len(self.seeds)
+        together, slots = together.reshape(agents, -1, together.shape[-1]), slots.reshape(agents, -1)
         replay = self._ingest(self.state.replay, self._encoders, together, slots)
         self.state = self.state._replace(replay=replay)
         return finished
@@ -113,7 +119,7 @@ class Learner:
             self.state.agents,
             self.state.rewards,
             self.state.replay,
-            np.stack([self.ledger.sample_tail, self.ledger.sample_count], axis=1).astype(np.int32),
+            self.ledger.sampleable(),
             self.seeds,
             np.uint32(self.updates),
             # None once it is over: then, and where there was none, the program is the ordinary one.
@@ -158,17 +164,17 @@ class Learner:
         """Which states of an episode enter the memory."""
         if self._memory is None:
             return np.zeros(episode.length, bool)
-        return self._memory.enters(episode.step + np.arange(episode.length))
+        return self._memory.enters(episode.step + self.num_envs * np.arange(episode.length))
 
     def _observe(self, episodes: Sequence[FinishedEpisode], rows: int, remembers: bool) -> None:
-        """Observe episodes of one kind, of different agents, in one call: a call costs more than what it computes."""
-        num_agents = len(self.seeds)
-        where = np.zeros((num_agents, 6), np.int32)
+        """Observe episodes of one kind, of different environments, in one call: a call costs more than what it computes."""
+        most = len(self.seeds) * self.num_envs
+        where = np.zeros((most, 6), np.int32)
         where[: len(episodes)] = [(*episode, self.ledger.filled(episode.agent)) for episode in episodes]
         distances = None
         if self.host_memories:
             asked = [self._ask_host_memory(episode, rows) for episode in episodes]
-            distances = np.stack(asked + [np.full_like(asked[0], np.inf)] * (num_agents - len(asked)))
+            distances = np.stack(asked + [np.full_like(asked[0], np.inf)] * (most - len(asked)))
         replay, rewards = self._finish(
             self.state.replay,
             self.state.rewards,
@@ -201,25 +207,27 @@ def _ingest(replay: Replay, encoders: Any, records: Float[Array, "P R F"], slot:
     return ring.add(replay, Records(observation, action, extrinsic_reward[..., 0], terminated[..., 0] > 0, state, slot))
 
 
-def _rounds(finished: Sequence[FinishedEpisode]) -> list[list[FinishedEpisode]]:
-    """The first episode of every agent, then the second of those that have one, and so on."""
+def _rounds(finished: Sequence[FinishedEpisode], num_envs: int) -> list[list[FinishedEpisode]]:
+    """The first episode of every environment, then the second of those that have one, and so on."""
     rounds: list[list[FinishedEpisode]] = []
-    seen: Counter[int] = Counter()
+    seen: Counter[tuple[int, int]] = Counter()
     for episode in finished:
-        if seen[episode.agent] == len(rounds):
+        environment = (episode.agent, episode.start % num_envs)
+        if seen[environment] == len(rounds):
             rounds.append([])
-        rounds[seen[episode.agent]].append(episode)
-        seen[episode.agent] += 1
+        rounds[seen[environment]].append(episode)
+        seen[environment] += 1
     return rounds
 
 
 def _finish_all(
     reward: Reward,
+    num_envs: int,
     replay: Replay,
     rewards: Any,
-    where: Int[Array, "P 6"],
+    where: Int[Array, "L 6"],
     number: Int[Array, ""],
-    neighbour_distances: Float[Array, "P T K"] | None,
+    neighbour_distances: Float[Array, "L T K"] | None,
     rows: int,
     remembers: bool,
 ) -> tuple[Replay, Any]:
@@ -227,13 +235,14 @@ def _finish_all(
 
     def finish(index: Array, carry: tuple[Replay, Any]) -> tuple[Replay, Any]:
         distances = None if neighbour_distances is None else neighbour_distances[index]
-        return _finish(reward, *carry, where[index], distances, rows, remembers)
+        return _finish(reward, num_envs, *carry, where[index], distances, rows, remembers)
 
     return jax.lax.fori_loop(0, number, finish, (replay, rewards))
 
 
 def _finish(
     reward: Reward,
+    num_envs: int,
     replay: Replay,
     rewards: Any,
     where: Int[Array, "6"],
@@ -243,7 +252,7 @@ def _finish(
 ) -> tuple[Replay, Any]:
     """One agent's episode, by index: slicing the whole population for it would copy every replay."""
     agent, start, length, step, sample_head, filled = where  # a `FinishedEpisode` and how much of the ring is filled
-    episode = ring.read_episode(replay, agent, start, length, step, rows)
+    episode = ring.read_episode(replay, agent, start, length, step, rows, num_envs)
     state = jax.tree.map(lambda leaf: leaf[agent], rewards)
     memory = remembering(reward)
     if neighbour_distances is None:
@@ -251,10 +260,10 @@ def _finish(
     else:
         assert memory is not None
         new_state, notes = memory.observe(state, episode, neighbour_distances)
-    replay = ring.release_episode(replay, agent, start, length, sample_head, notes, rows)
+    replay = ring.release_episode(replay, agent, start, length, sample_head, notes, rows, num_envs)
     if remembers:
         assert memory is not None
-        replay = _merge_notes(memory, replay, episode, agent, start, filled, rows)
+        replay = _merge_notes(memory, num_envs, replay, episode, agent, start, filled, rows)
     # Networks are large and no episode changes them: what `observe` has left alone is not written back.
     rewards = jax.tree.map(
         lambda leaf, old, new: leaf if new is old else leaf.at[agent].set(new), rewards, state, new_state
@@ -264,6 +273,7 @@ def _finish(
 
 def _merge_notes(
     memory: Remembers,
+    num_envs: int,
     replay: Replay,
     episode: ring.Episode,
     agent: Int[Array, ""],
@@ -274,9 +284,13 @@ def _merge_notes(
     """Merge every stored note of the agent with the states that have just entered its memory."""
     capacity = replay.observation.shape[1]
     entering = memory.entering(episode)
-    slot = jnp.where(entering.rank == NO_NODE, capacity, (start + jnp.arange(rows, dtype=jnp.int32)) % capacity)
+    slot = jnp.where(
+        entering.rank == NO_NODE, capacity, (start + num_envs * jnp.arange(rows, dtype=jnp.int32)) % capacity
+    )
     own = jnp.full(capacity, NO_NODE, jnp.int32).at[slot].set(entering.rank, mode="drop")
-    next_states = jnp.roll(replay.state[agent], -1, axis=0)  # the note in slot i is about the state in slot i + 1
+    next_states = jnp.roll(
+        replay.state[agent], -num_envs, axis=0
+    )  # the note in slot i is about the state in slot i + E
     notes = {name: stored[agent] for name, stored in replay.notes.items()}
     merged = memory.refresh(notes, next_states, entering, own, filled)
     return replay._replace(notes={name: replay.notes[name].at[agent].set(merged[name]) for name in replay.notes})
@@ -289,7 +303,7 @@ def _update(
     agents: Any,
     rewards: Any,
     replay: Replay,
-    sampleable: Int[Array, "P 2"],  # tail and count of each agent's ring of sampleable slots
+    sampleable: Int[Array, "P 2 E"],  # tails and counts of each agent's rings of sampleable slots
     seeds: UInt[Array, " P"],
     first_update: UInt[Array, ""],
     critic_warmup: UInt[Array, ""] | None = None,
@@ -338,21 +352,21 @@ def over_population(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _shannon_entropies(
-    states: Float[Array, "P N D"], start: Int[Array, " P"], length: Int[Array, " P"], rows: int
+    num_envs: int, states: Float[Array, "P N D"], start: Int[Array, " P"], length: Int[Array, " P"], rows: int
 ) -> Float[Array, " P"]:
     def one(arguments: tuple[Array, Array, Array]) -> Array:
         agent, first, count = arguments
-        episode = _episode_states(states, agent, first, rows)
+        episode = _episode_states(num_envs, states, agent, first, rows)
         return renyi_entropy(episode, EVALUATION_ORDER, 1.0, jnp.arange(rows) < count)
 
     return jax.lax.map(one, (jnp.arange(states.shape[0]), start, length))
 
 
 def _episode_states(
-    states: Float[Array, "P N D"], agent: Int[Array, ""], start: Int[Array, ""], rows: int
+    num_envs: int, states: Float[Array, "P N D"], agent: Int[Array, ""], start: Int[Array, ""], rows: int
 ) -> Float[Array, "T D"]:
     """s_1 … s_T of an episode: the states of its next observations, followed by whatever comes after."""
-    return states[agent, (start + 1 + jnp.arange(rows)) % states.shape[1]]
+    return states[agent, (start + num_envs * (1 + jnp.arange(rows))) % states.shape[1]]
 
 
 def _stacked(trees: Sequence[Any]) -> Any:

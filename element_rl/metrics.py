@@ -23,13 +23,13 @@ from element_rl.replay import FinishedEpisode
 class Tracker:
     """Running measurements of P agents."""
 
-    def __init__(self, spec: EnvSpec, num_agents: int) -> None:
-        self.spec = spec
+    def __init__(self, spec: EnvSpec, num_agents: int, num_envs: int = 1) -> None:
+        self.spec, self.num_envs = spec, num_envs
         self.visits = np.zeros((num_agents, CELLS_PER_AXIS, CELLS_PER_AXIS), np.int32)
         self.episodes = np.zeros(num_agents, np.int64)
         self.last_start = np.zeros(num_agents, np.int64)  # slot and length of the latest finished episode
         self.last_length = np.zeros(num_agents, np.int64)
-        self.running_return = np.zeros(num_agents)
+        self.running_return = np.zeros(num_agents * num_envs)  # of the episode in each environment
         self.window_episodes = np.zeros(num_agents)  # since the last line, as the two below
         self.window_length = np.zeros(num_agents)
         self.window_return = np.zeros(num_agents)
@@ -39,14 +39,15 @@ class Tracker:
 
     def see_chunk(self, chunk: Chunk, finished: Sequence[FinishedEpisode]) -> None:
         """Count visits, returns and episodes of a chunk."""
-        num_agents, rows = chunk.final.shape
+        environments, rows = chunk.final.shape
         valid = np.arange(rows)[None, :] < chunk.count[:, None]
         if self.spec.coverage_bounds is not None:
-            cells = coverage_cell(self.spec, chunk.position) + np.arange(num_agents)[:, None] * CELLS_PER_AXIS**2
+            agent = np.arange(environments)[:, None] // self.num_envs
+            cells = coverage_cell(self.spec, chunk.position) + agent * CELLS_PER_AXIS**2
             counted = np.bincount(cells[valid], minlength=self.visits.size)
             self.visits += counted.reshape(self.visits.shape).astype(np.int32)
-        for agent in range(num_agents):
-            self._see_returns(agent, chunk)
+        for row in range(environments):
+            self._see_returns(row, chunk)
         for episode in finished:
             self.episodes[episode.agent] += 1
             self.window_episodes[episode.agent] += 1
@@ -118,14 +119,16 @@ class Tracker:
         }
         self._metric_chunks = int(arrays["metric_chunks"])
 
-    def _see_returns(self, agent: int, chunk: Chunk) -> None:
-        count = int(chunk.count[agent])
+    def _see_returns(self, row: int, chunk: Chunk) -> None:
+        """Returns of the episodes in one environment."""
+        agent, rewards = row // self.num_envs, chunk.extrinsic_reward[row]
+        count = int(chunk.count[row])
         first = 0
-        for row in np.flatnonzero(chunk.final[agent, :count]).tolist():
-            self.window_return[agent] += self.running_return[agent] + chunk.extrinsic_reward[agent, first:row].sum()
-            self.running_return[agent] = 0.0
-            first = row + 1
-        self.running_return[agent] += chunk.extrinsic_reward[agent, first:count].sum()
+        for last in np.flatnonzero(chunk.final[row, :count]).tolist():
+            self.window_return[agent] += self.running_return[row] + rewards[first:last].sum()
+            self.running_return[row] = 0.0
+            first = last + 1
+        self.running_return[row] += rewards[first:count].sum()
 
     def _start_window(self) -> None:
         self.window_episodes[:] = 0

@@ -9,10 +9,15 @@ after it holds its successor, and each episode ends with one record (`final`) th
 Transition i is (o_i, a_i, o_{i+1}), and its *notes* (what an intrinsic reward wrote down about it) stand in slot i. It can
 be sampled once its episode has ended. The ledger knows which slots belong to which episode, and so which transitions
 may be drawn; whole episodes are dropped, oldest first, before their slots are written again.
+
+An agent may act in E environments. Each has every E-th slot of the agent's ring, from slot e on, for a
+ring of its own: what is said above of slots i and i + 1 then holds of slots i and i + E. With E = 1 they
+are the same. The step of a transition counts those of all environments, which take turns: the t-th of
+environment e is step t E + e of the agent.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -31,7 +36,7 @@ class Replay(NamedTuple):
     extrinsic_reward: Float[Array, "P N"]
     terminated: Bool[Array, "P N"]
     state: Float[Array, "P N D"]  # the encoded observation
-    sampleable: Int[Array, "P N"]  # a ring of the slots that may be drawn, in the order their episodes ended
+    sampleable: Int[Array, "P N"]  # rings of the slots that may be drawn, in the order their episodes ended
     notes: dict[str, Array]  # each [P, N, ...]
 
 
@@ -110,11 +115,12 @@ def read_episode(
     length: Int[Array, ""],
     step: Int[Array, ""],
     rows: int,
+    num_envs: int = 1,
 ) -> Episode:
     """The episode of `length` transitions that begins at slot `start`, padded to `rows`."""
     row = jnp.arange(rows, dtype=jnp.int32)
-    slot = (start + row) % replay.observation.shape[1]
-    next_slot = (slot + 1) % replay.observation.shape[1]
+    slot = (start + num_envs * row) % replay.observation.shape[1]
+    next_slot = (slot + num_envs) % replay.observation.shape[1]
     return Episode(
         observation=replay.observation[agent, slot],
         action=replay.action[agent, slot],
@@ -123,7 +129,7 @@ def read_episode(
         terminated=replay.terminated[agent, slot],
         state=replay.state[agent, next_slot],
         mask=row < length,
-        step=step + row,
+        step=step + num_envs * row,
     )
 
 
@@ -135,25 +141,29 @@ def release_episode(
     sample_head: Int[Array, ""],
     notes: Mapping[str, Array],
     rows: int,
+    num_envs: int = 1,
 ) -> Replay:
     """Note what the reward said of a finished episode, and let its transitions be sampled."""
     capacity = replay.observation.shape[1]
     row = jnp.arange(rows, dtype=jnp.int32)
     present = row < length
-    slot = jnp.where(present, (start + row) % capacity, capacity)  # padding is dropped
-    position = jnp.where(present, (sample_head + row) % capacity, capacity)
+    slot = jnp.where(present, (start + num_envs * row) % capacity, capacity)  # padding is dropped
+    position = jnp.where(present, (sample_head + num_envs * row) % capacity, capacity)
     written = {name: stored.at[agent, slot].set(notes[name], mode="drop") for name, stored in replay.notes.items()}
     return replay._replace(sampleable=replay.sampleable.at[agent, position].set(slot, mode="drop"), notes=written)
 
 
 def sample(
-    replay: Replay, key: PRNGKeyArray, batch_size: int, sample_tail: Int[Array, ""], sample_count: Int[Array, ""]
+    replay: Replay, key: PRNGKeyArray, batch_size: int, sample_tail: Int[Array, " E"], sample_count: Int[Array, " E"]
 ) -> Transitions:
     """Transitions drawn uniformly, with replacement, from those released. One agent: no array has the axis P here."""
-    capacity = replay.observation.shape[0]
-    drawn = jax.random.randint(key, (batch_size,), 0, jnp.maximum(sample_count, 1))
-    slot = replay.sampleable[(sample_tail + drawn) % capacity]
-    next_slot = (slot + 1) % capacity
+    capacity, num_envs = replay.observation.shape[0], sample_tail.shape[0]
+    ends = jnp.cumsum(sample_count)
+    drawn = jax.random.randint(key, (batch_size,), 0, jnp.maximum(ends[-1], 1))
+    env = jnp.sum(drawn[:, None] >= ends[None, :-1], axis=1, dtype=jnp.int32)  # the environment it falls to
+    nth = drawn - (ends - sample_count)[env]
+    slot = replay.sampleable[(sample_tail[env] + num_envs * nth) % capacity]
+    next_slot = (slot + num_envs) % capacity
     return Transitions(
         observation=replay.observation[slot],
         action=replay.action[slot],
@@ -171,58 +181,78 @@ class FinishedEpisode(NamedTuple):
     agent: int
     start: int  # slot of its first transition
     length: int  # transitions
-    step: int  # environment steps the agent had taken before it
+    step: int  # the step of the agent that its first transition was
     sample_head: int  # where its slots go in the ring of sampleable slots
 
 
 class Ledger:
-    """Which slots of each agent's ring hold what. Plain integers, mirrored nowhere on the device."""
+    """Which slots of each environment's ring hold what. Plain integers, mirrored nowhere on the device.
 
-    def __init__(self, num_agents: int, capacity: int, longest_episode: int, chunk_records: int) -> None:
-        needed = 2 * (longest_episode + 1) + chunk_records
-        if capacity < needed:
+    Rows are environments, those of the first agent first: row p E + e. Here a ring has `capacity / E`
+    slots; in what is handed out, slot i of environment e is slot i E + e of its agent.
+    """
+
+    def __init__(
+        self, num_agents: int, capacity: int, longest_episode: int, chunk_records: int, num_envs: int = 1
+    ) -> None:
+        needed = num_envs * (2 * (longest_episode + 1) + chunk_records)
+        if capacity < needed or capacity % num_envs:
+            several = f" of {num_envs} environments" if num_envs > 1 else ""
+            multiple = f", a multiple of {num_envs}" if num_envs > 1 else ""
             raise ValueError(
-                f"A replay of {capacity} transitions is too small: with episodes of up to {longest_episode} steps "
-                f"it needs at least {needed}."
+                f"A replay of {capacity} transitions{several} is too small: with episodes of up to {longest_episode} "
+                f"steps it needs at least {needed}{multiple}."
             )
-        self.capacity = capacity
-        self.head = np.zeros(num_agents, np.int64)  # next slot to write
-        self.used = np.zeros(num_agents, np.int64)  # slots in use, the running episode's included
-        self.written = np.zeros(num_agents, np.int64)  # records ever written
-        self.running_start = np.zeros(num_agents, np.int64)  # slot where the running episode began
-        self.running_length = np.zeros(num_agents, np.int64)  # its transitions so far
-        self.steps = np.zeros(num_agents, np.int64)  # environment steps of all finished episodes
-        self.sample_tail = np.zeros(num_agents, np.int64)  # oldest entry of the ring of sampleable slots
-        self.sample_count = np.zeros(num_agents, np.int64)
-        self._lengths: list[deque[int]] = [deque() for _ in range(num_agents)]  # of the finished episodes stored
+        rows = num_agents * num_envs
+        self.num_envs, self.capacity = num_envs, capacity // num_envs
+        self.head = np.zeros(rows, np.int64)  # next slot to write
+        self.used = np.zeros(rows, np.int64)  # slots in use, the running episode's included
+        self.written = np.zeros(rows, np.int64)  # records ever written
+        self.running_start = np.zeros(rows, np.int64)  # slot where the running episode began
+        self.running_length = np.zeros(rows, np.int64)  # its transitions so far
+        self.steps = np.zeros(rows, np.int64)  # steps of all finished episodes
+        self.sample_tail = np.zeros(rows, np.int64)  # oldest entry of the ring of sampleable slots
+        self.sample_count = np.zeros(rows, np.int64)
+        self._lengths: list[deque[int]] = [deque() for _ in range(rows)]  # of the finished episodes stored
 
     def place(
-        self, final: Bool[np.ndarray, "P R"], count: Int[np.ndarray, " P"]
-    ) -> tuple[Int[np.ndarray, "P R"], list[FinishedEpisode]]:
+        self, final: Bool[np.ndarray, "L R"], count: Int[np.ndarray, " L"]
+    ) -> tuple[Int[np.ndarray, "L R"], list[FinishedEpisode]]:
         """Slots for new records, dropping the oldest episodes to make room, and the episodes that end among them."""
-        num_agents, rows = final.shape
-        for agent in range(num_agents):
-            self._make_room(agent, int(count[agent]))
+        environments, rows = final.shape
+        for one in range(environments):
+            self._make_room(one, int(count[one]))
         row = np.arange(rows)[None, :]
-        slots = np.where(row < count[:, None], (self.head[:, None] + row) % self.capacity, self.capacity)
+        own = (self.head[:, None] + row) % self.capacity * self.num_envs + self._env()[:, None]
+        slots = np.where(row < count[:, None], own, self.capacity * self.num_envs)
         finished = []
-        for agent in range(num_agents):
-            finished += self._advance(agent, np.flatnonzero(final[agent, : count[agent]]), int(count[agent]))
+        for one in range(environments):
+            finished += self._advance(one, np.flatnonzero(final[one, : count[one]]), int(count[one]))
         return slots.astype(np.int32), finished
 
     def filled(self, agent: int) -> int:
-        """Slots from 0 on that may hold something: all of them once the ring has come round."""
-        return int(self.head[agent]) if self.written[agent] < self.capacity else self.capacity
+        """Slots of an agent, from 0 on, that may hold something: all of them once a ring has come round."""
+        own = slice(agent * self.num_envs, (agent + 1) * self.num_envs)
+        round_ = (self.written[own] >= self.capacity).any()
+        return self.num_envs * (self.capacity if round_ else int(self.head[own].max()))
 
-    def running_slots(self, agent: int) -> Int[np.ndarray, " T"]:
-        """Slots of the running episode's transitions."""
-        return (self.running_start[agent] + np.arange(self.running_length[agent])) % self.capacity
+    def sampleable(self) -> Int[np.ndarray, "P 2 E"]:
+        """Tails and counts of each agent's rings of sampleable slots, for `sample`."""
+        tails = self.sample_tail * self.num_envs + self._env()
+        return np.stack([part.reshape(-1, self.num_envs) for part in (tails, self.sample_count)], axis=1).astype(
+            np.int32
+        )
+
+    def running_slots(self, row: int) -> Int[np.ndarray, " T"]:
+        """Slots, in its agent's ring, of the transitions of the episode that runs in an environment."""
+        own = (self.running_start[row] + np.arange(self.running_length[row])) % self.capacity
+        return own * self.num_envs + row % self.num_envs
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Everything, for a checkpoint."""
         fields = ("head", "used", "written", "running_start", "running_length", "steps", "sample_tail", "sample_count")
         arrays = {name: getattr(self, name) for name in fields}
-        lengths = {f"lengths_{agent}": np.array(kept, np.int64) for agent, kept in enumerate(self._lengths)}
+        lengths = {f"lengths_{row}": np.array(kept, np.int64) for row, kept in enumerate(self._lengths)}
         return arrays | lengths
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
@@ -233,31 +263,63 @@ class Ledger:
             else:
                 getattr(self, name)[:] = array
 
-    def _make_room(self, agent: int, count: int) -> None:
-        while self.used[agent] + count > self.capacity:
-            length = self._lengths[agent].popleft()
-            self.used[agent] -= length + 1
-            self.sample_tail[agent] = (self.sample_tail[agent] + length) % self.capacity
-            self.sample_count[agent] -= length
+    def _env(self) -> Int[np.ndarray, " L"]:
+        """Which environment of its agent each row is."""
+        return np.arange(len(self.head)) % self.num_envs
 
-    def _advance(self, agent: int, final_rows: Int[np.ndarray, " F"], count: int) -> list[FinishedEpisode]:
+    def _make_room(self, row: int, count: int) -> None:
+        while self.used[row] + count > self.capacity:
+            length = self._lengths[row].popleft()
+            self.used[row] -= length + 1
+            self.sample_tail[row] = (self.sample_tail[row] + length) % self.capacity
+            self.sample_count[row] -= length
+
+    def _advance(self, row: int, final_records: Int[np.ndarray, " F"], count: int) -> list[FinishedEpisode]:
+        agent, env = divmod(row, self.num_envs)
         finished = []
         first = 0
-        for row in [*final_rows.tolist(), None]:
-            length = int(self.running_length[agent]) + (count if row is None else row) - first
-            if row is None:
-                self.running_length[agent] = length
+        for record in [*final_records.tolist(), None]:
+            length = int(self.running_length[row]) + (count if record is None else record) - first
+            if record is None:
+                self.running_length[row] = length
                 break
-            start = int(self.running_start[agent])
-            sample_head = int((self.sample_tail[agent] + self.sample_count[agent]) % self.capacity)
-            finished.append(FinishedEpisode(agent, start, length, int(self.steps[agent]), sample_head))
-            self.steps[agent] += length
-            self.sample_count[agent] += length
-            self._lengths[agent].append(length)
-            self.running_start[agent] = (start + length + 1) % self.capacity
-            self.running_length[agent] = 0
-            first = row + 1
-        self.head[agent] = (self.head[agent] + count) % self.capacity
-        self.used[agent] += count
-        self.written[agent] += count
+            start = int(self.running_start[row])
+            sample_head = int((self.sample_tail[row] + self.sample_count[row]) % self.capacity)
+            placed = (i * self.num_envs + env for i in (start, int(self.steps[row]), sample_head))
+            start_slot, step, sample_slot = placed
+            finished.append(FinishedEpisode(agent, start_slot, length, step, sample_slot))
+            self.steps[row] += length
+            self.sample_count[row] += length
+            self._lengths[row].append(length)
+            self.running_start[row] = (start + length + 1) % self.capacity
+            self.running_length[row] = 0
+            first = record + 1
+        self.head[row] = (self.head[row] + count) % self.capacity
+        self.used[row] += count
+        self.written[row] += count
         return finished
+
+
+def stored_episodes(
+    running_start: Int[np.ndarray, " L"],
+    lengths: Sequence[Int[np.ndarray, " F"]],
+    agent: int,
+    num_envs: int = 1,
+    steps: int | None = None,
+) -> list[tuple[int, int]]:
+    """First slot and length of the complete episodes of an agent in a checkpoint, each environment's oldest first.
+
+    `steps`: the newest only, up to so many steps of all environments. A first slot may be negative: it
+    counts from the end of the ring. The newest episode of an environment ends where the running one
+    begins, and an episode has one record more than transitions.
+    """
+    found = []
+    for env in range(num_envs):
+        own = lengths[env]
+        starts = running_start[agent * num_envs + env] - np.cumsum((own + 1)[::-1])[::-1]
+        newest = np.cumsum(own[::-1])[::-1] <= (steps // num_envs if steps else np.iinfo(np.int64).max)
+        found += [
+            (start * num_envs + env, length)
+            for start, length in zip(starts[newest].tolist(), own[newest].tolist(), strict=True)
+        ]
+    return found

@@ -18,7 +18,7 @@ ALLOWED = {
     "entropy": {"distances"},
     "memory": {"distances", "files"},
     "encoders": {"files", "settings", "trees"},
-    "envs": set(),
+    "envs": {"cores"},
     "mlp": set(),
     "agents": {"mlp"},
     "replay": {"memory", "encoders"},

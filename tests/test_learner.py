@@ -139,8 +139,8 @@ def test_the_bonus_and_nothing_else_reaches_the_critic_target(filled: tuple[Lear
     agent, state, replay = (
         one_agent(part, 0) for part in (learner.state.agents, learner.state.rewards, learner.state.replay)
     )
-    tail, count = learner.ledger.sample_tail[0], learner.ledger.sample_count[0]
-    batch = jax.jit(ring.sample, static_argnums=2)(replay, jax.random.key(0), 64, jnp.asarray(tail), jnp.asarray(count))
+    tail, count = jnp.asarray(learner.ledger.sampleable()[0])
+    batch = jax.jit(ring.sample, static_argnums=2)(replay, jax.random.key(0), 64, tail, count)
     noise = jnp.asarray(np.zeros(batch.action.shape, np.float32))
 
     @jax.jit

@@ -131,7 +131,7 @@ def test_released_transitions_are_sampled_with_their_notes() -> None:
     replay = ring.release_episode(make_replay(), one(1), one(0), one(3), one(6), notes, rows=4)
     assert replay.sampleable[1].tolist() == [2, 0, 0, 0, 0, 0, 0, 1]  # ring positions 6, 7, 0
     agent = jax.tree.map(lambda leaf: leaf[1], replay)
-    batch = ring.sample(agent, jax.random.key(0), 300, one(6), one(3))
+    batch = ring.sample(agent, jax.random.key(0), 300, one(6)[None], one(3)[None])
     assert sorted(set(batch.observation[:, 0].tolist())) == [5, 6, 7]
     np.testing.assert_array_equal(batch.next_observation, batch.observation + 1)
     np.testing.assert_array_equal(batch.notes["n"], batch.observation[:, 0] - 4)

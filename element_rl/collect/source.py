@@ -20,6 +20,7 @@ from element_rl.entropy import renyi_entropy
 from element_rl.envs.robots import HEALTH_OPTION, EnvSpec, can_fall, describe, make_env
 from element_rl.learner import EVALUATION_ORDER
 from element_rl.manifests import read_manifest, verify
+from element_rl.replay import stored_episodes
 from element_rl.runs import POLICY, RESUME_ARRAYS, RunError, RunFolder
 
 SHORTEST_PADDING = 32  # states; episodes are padded to powers of two, so that few shapes are compiled
@@ -128,24 +129,23 @@ def replayed_episodes(source: Source, steps: int | None) -> Iterator[tuple[int, 
                 f"The run {source.run.path} keeps no replay: collect with its policies, without --from-replay."
             )
         running = file.get_tensor("ledger/running_start")
+        num_envs = source.run.config["settings"].get("envs_per_agent", 1)
         for agent in range(len(source.seeds)):
-            lengths = file.get_tensor(f"ledger/lengths_{agent}")
-            if not len(lengths):
+            lengths = [file.get_tensor(f"ledger/lengths_{agent * num_envs + env}") for env in range(num_envs)]
+            if not any(map(len, lengths)):
                 continue
             # One agent at a time: a replay of many agents need not fit into memory twice.
             names = ("observation", "action", "extrinsic_reward", "terminated", "state")
             stored = {name: file.get_slice(f"learner/replay/{name}")[agent] for name in names}
-            starts = running[agent] - np.cumsum((lengths + 1)[::-1])[::-1]
-            newest = np.cumsum(lengths[::-1])[::-1] <= (steps or np.iinfo(np.int64).max)
-            for start, length in zip(starts[newest].tolist(), lengths[newest].tolist(), strict=True):
+            for start, length in stored_episodes(running, lengths, agent, num_envs, steps):
                 any_episode = True
-                yield agent, _replayed(source, stored, start, length)
+                yield agent, _replayed(source, stored, start, length, num_envs)
     if not any_episode:
         raise RunError(f"The replay of the run {source.run.path} holds no complete episode: train it for longer.")
 
 
-def _replayed(source: Source, stored: Rows, start: int, length: int) -> Rows:
-    slots = (start + np.arange(length + 1)) % len(stored["observation"])
+def _replayed(source: Source, stored: Rows, start: int, length: int, num_envs: int) -> Rows:
+    slots = (start + num_envs * np.arange(length + 1)) % len(stored["observation"])
     rows = {name: np.array(array[slots]) for name, array in stored.items()}
     # A state is embedding ⊕ position ⊕ orientation (`encoders.state`), so the positions are there to the bit.
     after = source.spec.position_dim + source.spec.orientation_dim

@@ -1,10 +1,14 @@
 """Agents acting in their own environments for a chunk of steps, with a policy frozen for the chunk.
 
+An agent may have E environments. Arrays have a row for each, those of the first agent first: p E + e.
+
 This is the code that runs in the worker processes (or in the main one, with the same results). Everything random is
 derived from the agent's seed and a counter, so no random state has to be kept or restored:
 
     action noise of chunk c       default_rng([seed, c])
-    seed of the e-th episode      SeedSequence([seed, 1_000_003, e])
+    seed of the n-th episode      SeedSequence([seed, 1_000_003, n])
+
+and for environment e > 0 of an agent the same with e appended.
 
 An environment is reset with a seed at every episode, so an episode depends on nothing that came before it.
 """
@@ -40,16 +44,27 @@ class Population:
     chunk_steps: int
     policy: Policy | None
     parameter_shapes: Mapping[str, tuple[int, ...]]
+    num_envs: int = 1  # of each agent
+
+    @property
+    def num_rows(self) -> int:
+        """Environments of all agents."""
+        return len(self.agent_seeds) * self.num_envs
+
+    @property
+    def env_steps(self) -> int:
+        """Steps of one environment in a chunk."""
+        return self.chunk_steps // self.num_envs
 
     @property
     def max_records(self) -> int:
-        """Records of a chunk at most: one for each step, and one more if it ended an episode."""
-        return 2 * self.chunk_steps
+        """Records of an environment in a chunk at most: one for each step, and one more if it ended an episode."""
+        return 2 * self.env_steps
 
     def array_layout(self) -> dict[str, tuple[tuple[int, ...], type]]:
         """Shape and type of every array the processes share. All are double: axis 0 is the side of the buffer."""
-        agents = (2, len(self.agent_seeds))
-        records = (*agents, self.max_records)
+        agents, environments = (2, len(self.agent_seeds)), (2, self.num_rows)
+        records = (*environments, self.max_records)
         layout: dict[str, tuple[tuple[int, ...], type]] = {
             "observation": ((*records, self.spec.observation_dim), np.float32),
             "action": ((*records, self.spec.action_dim), np.float32),
@@ -58,8 +73,8 @@ class Population:
             "truncated": (records, np.bool_),
             "final": (records, np.bool_),
             "position": ((*records, self.spec.position_dim), np.float32),
-            "count": (agents, np.int32),
-            "episode_index": (agents, np.int64),
+            "count": (environments, np.int32),
+            "episode_index": (environments, np.int64),
         }
         for name, shape in self.parameter_shapes.items():
             layout[parameter_key(name)] = ((*agents, *shape), np.float32)
@@ -74,44 +89,45 @@ RECORD_FIELDS = ("observation", "action", "extrinsic_reward", "terminated", "tru
 
 
 class ActorGroup:
-    """The agents of one worker, one after the other."""
+    """The environments of one worker, one after the other."""
 
-    def __init__(self, population: Population, agents: Sequence[int], arrays: Mapping[str, np.ndarray]) -> None:
+    def __init__(self, population: Population, rows: Sequence[int], arrays: Mapping[str, np.ndarray]) -> None:
         gymnasium.registry.setdefault(population.registration.id, population.registration)
-        self.actors = {agent: Actor(population, agent) for agent in agents}
-        self._arrays = arrays
+        self.actors = {row: Actor(population, row) for row in rows}
+        self._population, self._arrays = population, arrays
         # Views made once: a step should find its arrays, not make them.
         self._records = [
-            {agent: {field: arrays[field][side, agent] for field in RECORD_FIELDS} for agent in agents}
-            for side in (0, 1)
+            {row: {field: arrays[field][side, row] for field in RECORD_FIELDS} for row in rows} for side in (0, 1)
         ]
         self._parameters = [
             {
                 agent: {name: arrays[parameter_key(name)][side, agent] for name in population.parameter_shapes}
-                for agent in agents
+                for agent in sorted({row // population.num_envs for row in rows})
             }
             for side in (0, 1)
         ]
 
     def act(self, chunk_index: int, record_side: int, parameter_side: int | None) -> None:
         """Fill one side of the records with a chunk, acting on one side of the parameters, or at random on None."""
-        for agent, actor in self.actors.items():
+        for row, actor in self.actors.items():
+            agent = row // self._population.num_envs
             parameters = None if parameter_side is None else self._parameters[parameter_side][agent]
             try:
-                count = actor.act(chunk_index, self._records[record_side][agent], parameters)
+                count = actor.act(chunk_index, self._records[record_side][row], parameters)
             except Exception as error:
-                raise CollectorError(f"Agent {agent} failed in chunk {chunk_index}: {_sentence(error)}") from error
-            self._arrays["count"][record_side, agent] = count
-            self._arrays["episode_index"][record_side, agent] = actor.episode_index
+                raise CollectorError(f"{actor.name} failed in chunk {chunk_index}: {_sentence(error)}") from error
+            self._arrays["count"][record_side, row] = count
+            self._arrays["episode_index"][record_side, row] = actor.episode_index
 
     def reenact(self, episodes: Mapping[int, tuple[int, np.ndarray]]) -> dict[int, np.ndarray]:
-        """Bring each agent to where its episode (index, actions so far) had come; its observation there."""
+        """Bring each environment to where its episode (index, actions so far) had come; its observation there."""
         observations = {}
-        for agent, (episode_index, actions) in episodes.items():
+        for row, (episode_index, actions) in episodes.items():
             try:
-                observations[agent] = self.actors[agent].reenact(episode_index, actions)
+                observations[row] = self.actors[row].reenact(episode_index, actions)
             except Exception as error:
-                raise CollectorError(f"Agent {agent} could not be resumed: {_sentence(error)}") from error
+                name = self.actors[row].name
+                raise CollectorError(f"{name} could not be resumed: {_sentence(error)}") from error
         return observations
 
     def close(self) -> None:
@@ -120,13 +136,15 @@ class ActorGroup:
 
 
 class Actor:
-    """One agent in its environment. Its running episode outlives the chunks."""
+    """One agent in one of its environments. Its running episode outlives the chunks."""
 
-    def __init__(self, population: Population, agent: int) -> None:
+    def __init__(self, population: Population, row: int) -> None:
+        agent, self.index = divmod(row, population.num_envs)
+        self.name = f"Agent {agent}" + (f", environment {self.index}," if population.num_envs > 1 else "")
         self.spec = population.spec
         self.env = make_env(population.spec.name, **population.env_options)
         self.policy = population.policy
-        self.chunk_steps = population.chunk_steps
+        self.chunk_steps = population.env_steps
         self.seed = population.agent_seeds[agent]
         self.episode_index = -1
         self.episode_step = 0
@@ -184,7 +202,7 @@ class Actor:
         return self._observation.astype(np.float32)
 
     def _begin_episode(self, episode_index: int) -> None:
-        self._observation, info = self.env.reset(seed=episode_seed(self.seed, episode_index))
+        self._observation, info = self.env.reset(seed=episode_seed(self.seed, episode_index, self.index))
         self._position = position_of(self.spec, self._observation, info, self.env)
         self.episode_index, self.episode_step = episode_index, 0
 
@@ -197,7 +215,7 @@ class Actor:
         return reward, terminated, truncated
 
     def _noise(self, chunk_index: int, uniform: bool) -> Float[np.ndarray, "T A"]:
-        generator = np.random.default_rng([self.seed, chunk_index])
+        generator = np.random.default_rng([self.seed, chunk_index, *_suffix(self.index)])
         shape = (self.chunk_steps, self.spec.action_dim)
         if uniform:
             return generator.uniform(-1.0, 1.0, shape).astype(np.float32)
@@ -228,9 +246,15 @@ class Actor:
         )
 
 
-def episode_seed(agent_seed: int, episode_index: int) -> int:
-    """What an agent's environment is reset with for an episode."""
-    return int(np.random.SeedSequence([agent_seed, _EPISODE_STREAM, episode_index]).generate_state(1)[0])
+def episode_seed(agent_seed: int, episode_index: int, env: int = 0) -> int:
+    """What an environment of an agent is reset with for an episode."""
+    entropy = [agent_seed, _EPISODE_STREAM, episode_index, *_suffix(env)]
+    return int(np.random.SeedSequence(entropy).generate_state(1)[0])
+
+
+def _suffix(env: int) -> tuple[int, ...]:
+    """What tells the random streams of an agent's environments apart; nothing for its first."""
+    return (env,) if env else ()
 
 
 def _sentence(error: BaseException) -> str:

@@ -1,8 +1,9 @@
-"""P environments, each acting K steps at a time with its own host copy of its agent's policy.
+"""P agents with E environments each, acting for a chunk of steps at a time with a host copy of their policies.
 
 Every dispatch to an accelerator and every barrier between processes costs as much as a step of an environment. So
-nothing happens per step but the step: the agents act for a chunk of K steps on a policy frozen for the chunk, in
-processes of their own, while the accelerator makes its K updates; the main process only starts and joins chunks.
+nothing happens per step but the step: the agents act for a chunk of `chunk_steps` steps, shared evenly by their
+environments, on a policy frozen for the chunk, in processes of their own, while the accelerator makes its updates;
+the main process only starts and joins chunks.
 
     with Collector("Ant", agent_seeds=[0, 1], chunk_steps=64, policy=policy, parameter_shapes=shapes) as collector:
         for chunk_index in range(1000):
@@ -26,6 +27,7 @@ import gymnasium
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int32, Int64, Integer
 
+from element_rl.cores import usable_cores
 from element_rl.envs.actors import RECORD_FIELDS, ActorGroup, CollectorError, Policy, Population, parameter_key
 from element_rl.envs.robots import describe
 from element_rl.envs.workers import Worker, local_arrays, start_workers, stop_workers, workers_that_answered
@@ -35,7 +37,8 @@ MAX_WORKERS = 64
 
 @dataclass(frozen=True)
 class Chunk:
-    """K steps of each of P agents as records in time order, the first ``count[p]`` of each row; the rest is stale.
+    """K steps of each of L = P E environments as records in time order, the first ``count[l]`` of each row; the rest is
+    stale. Rows are environments, those of the first agent first.
 
     A record is an observation, the position there, the action taken there and what came of it. When an episode ends,
     one more record holds the true last observation and its position (``final``; all else zero); the next record
@@ -45,22 +48,23 @@ class Chunk:
     copies too (on the CPU it may adopt NumPy memory without copying it).
     """
 
-    observation: Float32[np.ndarray, "P R O"]
-    action: Float32[np.ndarray, "P R A"]  # on the policy's own scale, [-1, 1]
-    extrinsic_reward: Float32[np.ndarray, "P R"]
-    terminated: Bool[np.ndarray, "P R"]
-    truncated: Bool[np.ndarray, "P R"]
-    final: Bool[np.ndarray, "P R"]
-    position: Float32[np.ndarray, "P R position"]
-    count: Int32[np.ndarray, " P"]
-    episode_index: Int64[np.ndarray, " P"]  # the episode that runs after this chunk, for `resume`
+    observation: Float32[np.ndarray, "L R O"]
+    action: Float32[np.ndarray, "L R A"]  # on the policy's own scale, [-1, 1]
+    extrinsic_reward: Float32[np.ndarray, "L R"]
+    terminated: Bool[np.ndarray, "L R"]
+    truncated: Bool[np.ndarray, "L R"]
+    final: Bool[np.ndarray, "L R"]
+    position: Float32[np.ndarray, "L R position"]
+    count: Int32[np.ndarray, " L"]
+    episode_index: Int64[np.ndarray, " L"]  # the episode that runs after this chunk, for `resume`
 
 
 class Collector:
     """Environments of a population of agents; see the head of this module.
 
     ``policy`` is a function of an importable module (it is sent to other processes); ``parameter_shapes`` are those of
-    one agent. ``num_workers``: None for one process per agent, up to 64 (then agents share them); 0 for none.
+    one agent. ``num_workers``: None for one process per agent, up to 64 (then agents share them), and per core where
+    agents have several environments; 0 for none.
     """
 
     def __init__(
@@ -72,8 +76,9 @@ class Collector:
         parameter_shapes: Mapping[str, tuple[int, ...]],
         env_options: Mapping[str, Any] | None = None,
         num_workers: int | None = None,
+        num_envs: int = 1,
     ) -> None:
-        _refuse_bad_sizes(agent_seeds, chunk_steps, num_workers)
+        _refuse_bad_sizes(agent_seeds, chunk_steps, num_workers, num_envs)
         options = dict(env_options or {})
         self.spec = describe(spec_name, **options)
         self._population = Population(
@@ -84,15 +89,18 @@ class Collector:
             chunk_steps=chunk_steps,
             policy=policy,
             parameter_shapes=dict(parameter_shapes),
+            num_envs=num_envs,
         )
-        self.num_workers = min(len(agent_seeds), MAX_WORKERS if num_workers is None else num_workers)
+        rows = self._population.num_rows
+        usual = min(MAX_WORKERS, max(len(agent_seeds), min(rows, usable_cores())))
+        self.num_workers = min(rows, usual if num_workers is None else num_workers)
         self._workers: list[Worker] = []
         self._group: ActorGroup | None = None
         if self.num_workers > 0:
             self._workers, self._arrays = start_workers(self._population, self.num_workers)
         else:
             self._arrays = local_arrays(self._population)
-            self._group = ActorGroup(self._population, range(len(agent_seeds)), self._arrays)
+            self._group = ActorGroup(self._population, range(rows), self._arrays)
         self._finalizer = weakref.finalize(self, stop_workers, self._workers)
         self._running: tuple[int, int, int | None] | None = None  # arguments of `act` of the chunk under way
         self._waiting: list[Worker] = []  # workers that have not answered yet
@@ -147,17 +155,17 @@ class Collector:
         return Chunk(**{field: self._arrays[field][side] for field in fields})
 
     def resume(
-        self, episode_indices: Sequence[int] | Integer[np.ndarray, " P"], actions: Sequence[Float[np.ndarray, "_ A"]]
-    ) -> Float32[np.ndarray, "P O"]:
-        """Re-enact the running episode of each agent: reset it with its seed and take its recorded actions.
+        self, episode_indices: Sequence[int] | Integer[np.ndarray, " L"], actions: Sequence[Float[np.ndarray, "_ A"]]
+    ) -> Float32[np.ndarray, "L O"]:
+        """Re-enact the episode that runs in each environment: reset it with its seed and take its recorded actions.
 
-        ``actions[p]`` [t, A] are those recorded since the start of episode ``episode_indices[p]``, on the policy's
+        ``actions[l]`` [t, A] are those recorded since the start of episode ``episode_indices[l]``, on the policy's
         scale. The next chunk continues exactly there. Returns the observations there.
         """
         self._refuse_if_unready()
-        if not len(episode_indices) == len(actions) == len(self._population.agent_seeds):
+        if not len(episode_indices) == len(actions) == self._population.num_rows:
             raise ValueError(
-                f"There are {len(self._population.agent_seeds)} agents to resume, but {len(episode_indices)} episode "
+                f"There are {self._population.num_rows} environments to resume, but {len(episode_indices)} episode "
                 f"indices and {len(actions)} lists of actions."
             )
         episodes = [(int(index), np.asarray(taken)) for index, taken in zip(episode_indices, actions, strict=True)]
@@ -166,10 +174,10 @@ class Collector:
                 observations = self._group.reenact(dict(enumerate(episodes)))
             else:
                 for worker in self._workers:
-                    self._send(worker, "reenact", {agent: episodes[agent] for agent in worker.agents})
+                    self._send(worker, "reenact", {row: episodes[row] for row in worker.rows})
                 shares = self._receive("while its episode was re-enacted")
-                observations = {agent: observation for share in shares for agent, observation in share.items()}
-        return np.stack([observations[agent] for agent in range(len(episodes))])
+                observations = {row: observation for share in shares for row, observation in share.items()}
+        return np.stack([observations[row] for row in range(len(episodes))])
 
     def close(self) -> None:
         """End the worker processes. What `wait` returned stays readable. May be called again."""
@@ -212,10 +220,14 @@ class Collector:
             raise RuntimeError("A chunk is under way; call wait first.")
 
 
-def _refuse_bad_sizes(agent_seeds: Sequence[int], chunk_steps: int, num_workers: int | None) -> None:
+def _refuse_bad_sizes(agent_seeds: Sequence[int], chunk_steps: int, num_workers: int | None, num_envs: int) -> None:
     if len(agent_seeds) == 0 or min(agent_seeds) < 0:
         raise ValueError(f"agent_seeds must be one or more whole numbers of at least 0, not {list(agent_seeds)}.")
     if chunk_steps < 1:
         raise ValueError(f"chunk_steps must be at least 1, not {chunk_steps}.")
+    if num_envs < 1 or chunk_steps % num_envs:
+        raise ValueError(
+            f"num_envs must be at least 1 and divide chunk_steps, not {num_envs} environments and {chunk_steps} steps."
+        )
     if num_workers is not None and num_workers < 0:
         raise ValueError(f"num_workers must be None, 0 or positive, not {num_workers}.")

@@ -37,8 +37,10 @@ _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VE
 class Worker:
     """The main process's end of one worker process."""
 
-    def __init__(self, agents: Sequence[int], process: BaseProcess, connection: Connection) -> None:
-        self.agents = agents
+    def __init__(
+        self, rows: Sequence[int], agents: Sequence[int], process: BaseProcess, connection: Connection
+    ) -> None:
+        self.rows, self.agents = rows, agents
         self.connection = connection
         self._process = process
 
@@ -78,8 +80,8 @@ def start_workers(population: Population, num_workers: int) -> tuple[list[Worker
     try:
         with worker_surroundings():
             pickled = _pickled(population)
-            for share in np.array_split(np.arange(len(population.agent_seeds)), num_workers):
-                workers.append(_started_worker(pickled, share.tolist(), block))
+            for share in np.array_split(np.arange(population.num_rows), num_workers):
+                workers.append(_started_worker(pickled, share.tolist(), population.num_envs, block))
     except BaseException:
         stop_workers(workers)
         raise
@@ -118,21 +120,22 @@ def _pickled(population: Population) -> bytes:
         ) from error
 
 
-def _started_worker(pickled: bytes, agents: Sequence[int], block: Any) -> Worker:
+def _started_worker(pickled: bytes, rows: Sequence[int], num_envs: int, block: Any) -> Worker:
     ours, theirs = _SPAWN.Pipe()
+    agents = sorted({row // num_envs for row in rows})
     process = _SPAWN.Process(
-        target=_serve, args=(pickled, agents, block, theirs), name=f"actors-{agents[0]}", daemon=True
+        target=_serve, args=(pickled, rows, agents, block, theirs), name=f"actors-{rows[0]}", daemon=True
     )
     process.start()
     theirs.close()  # or the end of file would never be read
-    return Worker(agents, process, ours)
+    return Worker(rows, agents, process, ours)
 
 
 def _agents_text(agents: Sequence[int]) -> str:
     return f"agent {agents[0]}" if len(agents) == 1 else f"agents {agents[0]} to {agents[-1]}"
 
 
-def _serve(pickled: bytes, agents: Sequence[int], block: Any, connection: Connection) -> None:
+def _serve(pickled: bytes, rows: Sequence[int], agents: Sequence[int], block: Any, connection: Connection) -> None:
     """The worker process: build the agents, then answer commands until the main process closes the pipe."""
     for number in _MAIN_PROCESS_DECIDES:
         signal.signal(number, signal.SIG_IGN)
@@ -140,7 +143,7 @@ def _serve(pickled: bytes, agents: Sequence[int], block: Any, connection: Connec
         os.nice(NICENESS)
     try:
         population: Population = pickle.loads(pickled)  # made by the main process a moment ago, from no file
-        group = ActorGroup(population, agents, _views(block, population.array_layout()))
+        group = ActorGroup(population, rows, _views(block, population.array_layout()))
     except Exception as error:
         text = f"The worker process of {_agents_text(agents)} could not start: {type(error).__name__}: {error}"
         _answer(connection, None, text)

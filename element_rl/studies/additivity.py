@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
+from element_rl.replay import stored_episodes
 from element_rl.runs import RunError, RunFolder
 from element_rl.studies.additive_reward import (
     BY_LENGTH,
@@ -59,14 +60,14 @@ def episodes_of(run: RunFolder, agent: int = 0) -> tuple[Float[np.ndarray, "E T 
     stored = arrays["learner/replay/state"]
     if not 0 <= agent < len(stored):
         raise RunError(f"The run {run.path} has agents 0 to {len(stored) - 1}, and no agent {agent}.")
-    lengths = arrays[f"ledger/lengths_{agent}"]
-    if not len(lengths):
+    num_envs = run.config["settings"].get("envs_per_agent", 1)
+    kept = [arrays[f"ledger/lengths_{agent * num_envs + env}"] for env in range(num_envs)]
+    episodes = stored_episodes(arrays["ledger/running_start"], kept, agent, num_envs)
+    if not episodes:
         raise RunError(f"The replay of the run {run.path} holds no complete episode: train it for longer.")
-    # An episode has one record more than transitions. The newest complete one ends where the running one begins, and the
-    # checkpoint holds the whole ring once it has come round.
-    starts = arrays["ledger/running_start"][agent] - np.cumsum((lengths + 1)[::-1])[::-1]
+    starts, lengths = np.array(episodes, np.int64).T
     step = np.arange(lengths.max())
-    slots = (starts[:, None] + 1 + step[None, :]) % stored.shape[1]
+    slots = (starts[:, None] + num_envs * (1 + step[None, :])) % stored.shape[1]
     present = step[None, :] < lengths[:, None]
     return np.where(present[:, :, None], stored[agent, slots], np.float32(0)), lengths
 

@@ -1,6 +1,7 @@
 """TD3: losses against hand-written NumPy, its delay, its targets, and how its stored policy acts."""
 
 import dataclasses
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -19,9 +20,7 @@ update = jax.jit(td3.update, static_argnames="config")
 
 def fresh_state(seed: int = 0) -> td3.TD3State:
     """An agent whose targets are another's networks, so that the two can be told apart."""
-    state, other = (
-        td3.create(jax.random.key(s), OBSERVATION_DIM, ACTION_DIM, CONFIG) for s in (seed, seed + 9)
-    )
+    state, other = (td3.create(jax.random.key(s), OBSERVATION_DIM, ACTION_DIM, CONFIG) for s in (seed, seed + 9))
     return dataclasses.replace(state, target_actor=other.actor, target_critics=other.critics)
 
 
@@ -92,7 +91,7 @@ def test_actor_and_targets_move_at_every_second_update() -> None:
                     strict=True,
                 )
             )
-            for before, after in zip(states, states[1:], strict=False)
+            for before, after in pairwise(states)
         ]
 
     assert moved("critics") == [True] * 4

@@ -87,7 +87,8 @@ def test_the_replay_begins_with_the_newest_experience_and_nothing_else_does(
 ) -> None:
     @jax.jit
     def sample(replay: ring.Replay, agent: jax.Array, tail: jax.Array, count: jax.Array) -> ring.Transitions:
-        return ring.sample(jax.tree.map(lambda leaf: leaf[agent], replay), jax.random.key(0), 500, tail, count)
+        own = jax.tree.map(lambda leaf: leaf[agent], replay)
+        return ring.sample(own, jax.random.key(0), 500, tail[None], count[None])
 
     task, spec = task_settings(settings(source, **size), source)
     with Explorer(task, spec, resolved(task)[2], None) as explorer:
@@ -103,7 +104,9 @@ def test_the_replay_begins_with_the_newest_experience_and_nothing_else_does(
             np.testing.assert_allclose(replay.extrinsic_reward[agent, slots], records["reward"], rtol=1e-6)
             np.testing.assert_array_equal(replay.terminated[agent, slots], records["terminated"])
             # What is learned from in the first update.
-            batch = jax.device_get(sample(explorer.learner.state.replay, agent, ledger.sample_tail[agent], count))
+            batch = jax.device_get(
+                sample(explorer.learner.state.replay, agent, ledger.sample_tail[agent], np.int64(count))
+            )
             drawn = batch.observation[:, 0]
             assert set(drawn.tolist()) <= set(records["number"].tolist())
             np.testing.assert_allclose(batch.extrinsic_reward, -drawn / 7, rtol=1e-6)

@@ -20,7 +20,7 @@ from element_rl.rewards import NAMES, Reward, make_reward
 STEPS = 12  # of an episode
 SEEDS = [4, 7]
 OPTIONS = SMALL_REWARDS | {"element": {"memory": "exact", "update_interval": 10, "update_steps": 5}}
-SMALL = SACConfig(hidden_sizes=(16,), batch_size=8)
+AGENT = sac.agent(SACConfig(hidden_sizes=(16,), batch_size=8), 2, 2)  # the maze's observation and action
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +52,10 @@ def filled_learner(name: str, chunks: list[Chunk]) -> Learner:
     """Two agents with a replay and a reward that has observed their episodes."""
     reward = make_reward(name, **OPTIONS.get(name, {}))
     spec = describe("PointMaze", max_episode_steps=STEPS)
-    agent = sac.agent(SMALL, spec.observation_dim, spec.action_dim)
     learner = Learner(
         spec,
         reward,
-        agent,
+        AGENT,
         SEEDS,
         capacity=100,
         chunk_steps=1,
@@ -71,8 +70,8 @@ def updated(
     learner: Learner, factor: float = 1.0, shift: float = 0.0, agents: slice = slice(0, 2)
 ) -> tuple[Any, Any, Any]:
     """Agents, rewards and metrics after an update of the chosen agents, the reward changed; the learner stays as it is."""
-    sampleable = np.stack([learner.ledger.sample_tail, learner.ledger.sample_count], axis=1).astype(np.int32)
-    chosen = jax.tree.map(lambda leaf: leaf[agents], (*learner.state[:3], jnp.asarray(sampleable), learner.seeds))
+    sampleable = jnp.asarray(learner.ledger.sampleable())
+    chosen = jax.tree.map(lambda leaf: leaf[agents], (*learner.state[:3], sampleable, learner.seeds))
     return program(learner.reward)(jnp.float32(factor), jnp.float32(shift), *chosen, np.uint32(0))[:3]
 
 
@@ -81,7 +80,7 @@ def program(reward: Reward) -> Any:
     """One program for all changes of a reward: to compile it is what takes time."""
 
     def update(factor: jax.Array, shift: jax.Array, *arguments: Any) -> Any:
-        return _update(changed(reward, factor, shift), SMALL, 1, *arguments)
+        return _update(changed(reward, factor, shift), AGENT, 1, *arguments)
 
     return jax.jit(update)
 
