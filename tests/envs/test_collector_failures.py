@@ -164,7 +164,7 @@ def test_misuse_is_one_clear_sentence() -> None:
             collector.start(0, {"weight": np.zeros((2, 3, 1), np.float32)})
         with pytest.raises(ValueError, match=r"'weight' must have the shape \(2, 3, 1\), agents first, not \(3, 1\)"):
             collector.start(0, {"weight": np.zeros((3, 1), np.float32), "bias": np.zeros((2, 1), np.float32)})
-        with pytest.raises(ValueError, match="2 agents to resume, but 1 episode indices and 0 lists"):
+        with pytest.raises(ValueError, match="2 environments to resume, but 1 episode indices and 0 lists"):
             collector.resume([0], [])
         collector.start(0, None)
         with pytest.raises(RuntimeError, match="A chunk is under way"):
