@@ -39,7 +39,7 @@ COMMANDS = {
     "mario": "the same on Super Mario Bros 1-1",
     "maze": "see the method on a small maze, in under a minute",
     "study": "run an experiment of the paper, from nothing to a report",
-    "report": "write the page of a study again",
+    "report": "write the page of a run, or of a study again",
     "doctor": "check the installation, and whether a bonus works on an environment or in a run",
 }
 
@@ -212,13 +212,13 @@ def _report(arguments: list[str]) -> int:
 
     @dataclass(frozen=True)
     class Report:
-        """Write the page of a study (one HTML file that needs no network) again, from its results."""
+        """Write the page (one HTML file that needs no network) of a run of explore, on-policy or mario, or of a study."""
 
-        study: tyro.conf.Positional[Path]  # the folder of a study, such as runs/studies-small/coverage
-        out: Path | None = None  # the file (STUDY/report.html)
+        folder: tyro.conf.Positional[Path]  # of a run or a study: runs/Ant-v5-element-0, runs/studies-small/coverage
+        out: Path | None = None  # the file (FOLDER/report.html)
 
     args = tyro.cli(Report, args=arguments, prog="element report")
-    print(f"Report: {report(args.study, args.out)}")
+    print(f"Report: {report(args.folder, args.out)}")
     return 0
 
 
