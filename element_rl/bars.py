@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions
 from rich.measure import Measurement
 from rich.progress import BarColumn, ProgressColumn, Task, TaskID, TextColumn
 from rich.progress import Progress as Bars
@@ -169,7 +169,7 @@ class _AsManyAsFit:
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         return Measurement(1, max(cell_len(GAP.join(self.parts)), 1)).clamp(max_width=options.max_width)
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         count = len(self.parts)
         while count > 1 and cell_len(GAP.join(self.parts[:count])) > options.max_width:
             count -= 1

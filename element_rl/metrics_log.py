@@ -31,7 +31,7 @@ def final_averages(
     return averages
 
 
-def best_episodes(returns: Sequence[float], lengths: Sequence[int]) -> dict[str, list[float | None]]:
+def best_episodes(returns: Sequence[float], lengths: Sequence[float | int]) -> dict[str, list[float | int | None]]:
     """Task return and length of each seed's best episode; None for a seed that has finished none."""
     best = [
         (float(task_return), int(length)) if np.isfinite(task_return) else (None, None)

@@ -18,6 +18,7 @@ from element_rl.bars import stages_or_lines
 from element_rl.config import ExploreConfig
 from element_rl.explore import Interrupted
 from element_rl.explore import Progress as RunProgress
+from element_rl.files import read_json_object
 from element_rl.finetune.comparison import number_text
 from element_rl.finetune.config import FinetuneConfig
 from element_rl.finetune.training import Stage, Watcher, finetune, form_of, steps_finished, stored_transfer
@@ -54,6 +55,7 @@ def main(arguments: list[str]) -> int:
     resumes = command.resume is not None or stored_transfer(folder) is not None
     if resumes and (done := steps_finished(config, folder)) >= task.steps:
         print(f"{folder} is finished at step {done:,}; to train for longer, choose another --out and --steps.")
+        _show(config, task, folder, read_json_object(folder / "summary.json"), fresh=False)
         return 0
     try:
         with stop_signals() as stop, watching(config, task) as watch:
@@ -118,7 +120,14 @@ def _status(progress: RunProgress) -> list[str]:
     return [f"return {number_text(task_return)}"] if np.isfinite(task_return) else []
 
 
-def _show(config: FinetuneConfig, task: ExploreConfig | OnPolicyConfig, folder: Path, summary: dict[str, Any]) -> None:
+def _show(
+    config: FinetuneConfig,
+    task: ExploreConfig | OnPolicyConfig,
+    folder: Path,
+    summary: dict[str, Any],
+    fresh: bool = True,
+) -> None:
+    """What came of it; the figure of a run that is not `fresh` is drawn only if it is not there."""
     from element_rl.plots import save_figure
     from element_rl.plots.transfer import transfer_curves
 
@@ -127,9 +136,10 @@ def _show(config: FinetuneConfig, task: ExploreConfig | OnPolicyConfig, folder: 
         print(f"Per seed: {folder / 'table.md'}")
     else:
         run = RunFolder.open(folder)
-        figure = transfer_curves({"transferred": run}, summary["zero_shot_return"])
-        for kind in ("png", "svg"):
-            save_figure(figure, run.figures_path / f"transfer.{kind}")
+        if fresh or not (run.figures_path / "transfer.png").exists():
+            figure = transfer_curves({"transferred": run}, summary["zero_shot_return"])
+            for kind in ("png", "svg"):
+                save_figure(figure, run.figures_path / f"transfer.{kind}")
         print(f"Zero-shot return {_numbers(summary['zero_shot_return'])}")
         print(f"Final return {_numbers(summary['extrinsic_return'])}")
     print(f"Figure: {folder / 'figures' / 'transfer.png'}")

@@ -120,7 +120,7 @@ def _findings(run: RunFolder, summary: dict[str, Any]) -> tuple[str, ...]:
         index = summary["best_return"].index(max(best))
         sentences.append(
             f"The best episode, of seed {summary['seeds'][index]}, had a task return of {max(best):,.2f} in "
-            f"{summary['best_length'][index]:,} steps. Explorers are not told of it."
+            f"{summary['best_length'][index]:,} steps."
         )
     return tuple(sentences)
 
@@ -129,7 +129,7 @@ def _per_seed(summary: dict[str, Any]) -> str:
     return f" per seed, in the mean of {len(summary['seeds'])}" if len(summary["seeds"]) > 1 else ""
 
 
-def _mean(values: Sequence[float | None] | None) -> float | None:
+def _mean(values: Sequence[float | int | None] | None) -> float | None:
     known = [value for value in values or [] if value is not None]
     return float(np.mean(known)) if known else None
 
@@ -186,12 +186,13 @@ def _curves(run: RunFolder, summary: dict[str, Any]) -> tuple[Curves, ...]:
         if column not in metrics or not np.isfinite(metrics[column]).any():
             continue
         series = [_series(run.config["reward"], metrics, column)]
+        several = run.config["settings"]["seeds"] > 1
+        note = "Line: mean over seeds. Band: from the lowest to the highest." if several else ""
         reference = _mean((summary.get("random_policy") or {}).get(column))
         if reference is not None:
             ends = (0.0, float(metrics["step"].max()))
             series.append(Series(REFERENCE, ends, (reference, reference)))
-        several = run.config["settings"]["seeds"] > 1
-        note = "Line: mean over seeds. Band: from the lowest to the highest." if several else ""
+            note = f"{note} Dashed: a random policy, after as many steps as the run has.".strip()
         title = label.partition(" (")[0].capitalize()
         drawn.append(Curves(column, title, "environment steps per seed", label, tuple(series), note))
     return tuple(drawn)
