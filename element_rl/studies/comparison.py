@@ -8,10 +8,10 @@ rollouts (`screens.py`).
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from element_rl.config import ExploreConfig
 from element_rl.envs.robots import CELLS_PER_AXIS
@@ -171,7 +171,6 @@ def _map(entry: FinishedCell, most_frames: int) -> Map:
     return visits_map(
         entry.run,
         entry.checkpoints(),
-        lambda visits: visits.sum(axis=0),
         name=f"visits_{entry.cell.env}_{entry.cell.method}",
         title=f"{entry.cell.method}",
         value_label="visits, all seeds",
@@ -183,23 +182,29 @@ def _map(entry: FinishedCell, most_frames: int) -> Map:
 def visits_map(
     run: RunFolder,
     steps: Sequence[int],
-    of_seeds: Callable[[Int[np.ndarray, "P X Y"]], Int[np.ndarray, "X Y"]],
+    name: str,
+    title: str,
+    value_label: str,
+    group: str,
+    seeds: slice = slice(None),
     most_frames: int = 10,
-    **described: str,
 ) -> Map:
-    """Visits per cell up to each of some checkpoints of a run; `of_seeds` adds up seeds, or takes one."""
+    """Visits per cell up to each of some checkpoints of a run, of some of its seeds together (all)."""
     config = run.config
     shown = [steps[i] for i in np.unique(np.linspace(0, len(steps) - 1, min(most_frames, len(steps))).astype(int))]
     x_label, y_label = axis_labels(config)
     return Map(
+        name=name,
+        title=title,
         x_label=x_label,
         y_label=y_label,
         bounds=tuple(tuple(map(float, bound)) for bound in config["coverage_bounds"]),  # type: ignore[arg-type]
         shape=tuple(config.get("coverage_cells", (CELLS_PER_AXIS, CELLS_PER_AXIS))),
-        frames=tuple(Frame.of(f"{steps_text(step)} steps", of_seeds(run.load_visits(step))) for step in shown),
+        frames=tuple(Frame.of(f"{steps_text(step)} steps", run.load_visits(step)[seeds].sum(axis=0)) for step in shown),
+        value_label=value_label,
         equal_scales=equal_scales(config),
         start=start_of(run),
-        **described,
+        group=group,
     )
 
 

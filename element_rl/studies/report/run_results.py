@@ -215,23 +215,13 @@ def _maps(run: RunFolder) -> tuple[Map, ...]:
     if not run.config.get("coverage_bounds") or not steps:
         return ()
     first, count = run.config["settings"]["seed"], run.config["settings"]["seeds"]
+    shown = {f"seed {first + seed}": slice(seed, seed + 1) for seed in range(min(count, MOST_SEEDS_SHOWN))}
+    if count > 1:
+        shown = {"all seeds": slice(None), **shown}
     group = "Where the agents have been"
-    described = {"value_label": "visits", "group": group}
-    together = visits_map(run, steps, lambda visits: visits.sum(axis=0), name="visits", title="all seeds", **described)
-    if count == 1:
-        return (dataclasses.replace(together, title=f"seed {first}"),)
-    alone = [
-        visits_map(
-            run,
-            steps,
-            lambda visits, seed=seed: visits[seed],  # type: ignore[misc]
-            name=f"visits_{first + seed}",
-            title=f"seed {first + seed}",
-            **described,
-        )
-        for seed in range(min(count, MOST_SEEDS_SHOWN))
-    ]
-    return (together, *alone)
+    return tuple(
+        visits_map(run, steps, f"visits of {title}", title, "visits", group, seeds) for title, seeds in shown.items()
+    )
 
 
 def _paths(run: RunFolder) -> tuple[Paths, ...]:
