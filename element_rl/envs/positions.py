@@ -50,10 +50,11 @@ def read_position(
     if isinstance(position[0], int):
         return observation[list(position)].astype(np.float32)
     try:
-        return np.array([float(info[name]) for name in position], np.float32)  # type: ignore[index]
+        return np.array([float(info[name]) for name in position], np.float32)
     except KeyError as error:
+        entries = ", ".join(map(str, info)) or "none"
         raise ValueError(
-            f"The info of a reset or step has no entry {error}, which --position names; it has {', '.join(map(str, info)) or 'none'}."
+            f"The info of a reset or step has no entry {error}, which --position names; it has {entries}."
         ) from error
     except (TypeError, ValueError) as error:
         raise ValueError(
@@ -72,12 +73,12 @@ def own_map(env: gymnasium.Env, name: str, position: Position, bounds: Pairs) ->
             raise ValueError("--bounds are of a map, which has two axes: give --position two coordinates.")
         return OwnMap(None, None, None)
     start = starts.mean(axis=0)
-    limits = [tuple(pair) for pair in checked_bounds(bounds, MAP_AXES).tolist()] if bounds else None
-    if limits is None:
-        limits = column_bounds(space, position[:MAP_AXES])
-    if None in limits:
-        reached = np.abs(_random_positions(env, name, position) - start).max(axis=0)
-        limits = [pair or _around(*far) for pair, *far in zip(limits, start, reached, strict=False)]
+    if bounds:
+        limits = checked_bounds(bounds, MAP_AXES).tolist()
+    else:
+        known = column_bounds(space, position[:MAP_AXES])
+        reached = np.abs(_random_positions(env, name, position) - start).max(axis=0) if None in known else start
+        limits = [pair or _around(start[axis], reached[axis]) for axis, pair in enumerate(known)]
     (left, right), (low, high) = limits
     spread = np.ptp(starts, axis=0)[:MAP_AXES] / (right - left, high - low)
     mark = (float(start[0]), float(start[1])) if (spread <= SAME_START).all() else None
@@ -90,8 +91,9 @@ def column_bounds(
 ) -> list[tuple[float, float] | None]:
     """Lowest and highest value of columns of the observation; None where infinite, and for entries of `info`."""
     low, high = space.low.reshape(-1), space.high.reshape(-1)
-    pairs = [(float(low[c]), float(high[c])) if isinstance(c, int) else None for c in columns]
-    return [pair if pair is not None and np.isfinite(pair).all() else None for pair in pairs]
+    pairs = [(0.0, np.inf) if isinstance(c, str) else (float(low[c]), float(high[c])) for c in columns]
+    infinite = float(np.finfo(np.float32).max)  # what some environments have for it
+    return [pair if -infinite < pair[0] < pair[1] < infinite else None for pair in pairs]
 
 
 def checked_bounds(bounds: Pairs, axes: int) -> Float[np.ndarray, "axes 2"]:
@@ -112,11 +114,14 @@ def axis_name(coordinate: str | int) -> str:
 def _starts(env: gymnasium.Env, name: str, position: Position) -> Float[np.ndarray, "E C"]:
     """Where some episodes begin; each takes one step, so that both kinds of info have been read."""
     try:
-        return np.stack([_walk(env, position, seed, 1)[0] for seed in range(STARTS)]).astype(np.float64)
+        starts = np.stack([_walk(env, position, seed, 1)[0] for seed in range(STARTS)]).astype(np.float64)
     except ValueError:
         raise
     except Exception as error:  # an environment may raise anything
         raise ValueError(f"Environment {name!r} fails at its first step: {reason_of(error)}.") from error
+    if not np.isfinite(starts).all():
+        raise ValueError(f"Environment {name!r} begins at a position that is no finite number: {starts[0].tolist()}.")
+    return starts
 
 
 def _random_positions(env: gymnasium.Env, name: str, position: Position) -> Float[np.ndarray, "N C"]:

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 from own_world import START, WALK
 
 from element_rl.config import ExploreConfig, map_note, resolved
 from element_rl.envs.collector import Collector
+from element_rl.envs.positions import column_bounds
 from element_rl.envs.robots import EnvSpec, coverage_cell, describe, make_env, position_of
 from element_rl.launch import create_run
 from element_rl.learner import Learner
@@ -47,6 +49,15 @@ def test_columns_have_the_bounds_of_the_observation() -> None:
     mixed = describe("Pendulum-v1", ("2", "0"), ((-1, 1), (-3, 3)))
     assert mixed.coverage_bounds == ((-1.0, 1.0), (-3.0, 3.0))
     assert mixed.coverage_start is None  # it begins anywhere
+
+
+def test_bounds_that_stand_for_infinity_are_measured() -> None:
+    """CartPole's velocities have the largest float32."""
+    space = gymnasium.make("CartPole-v1").observation_space
+    position, velocity = column_bounds(space, (0, 1))
+    assert position == pytest.approx((-4.8, 4.8))
+    assert velocity is None
+    assert column_bounds(space, ("x_position",)) == [None]
 
 
 def test_one_coordinate_and_three() -> None:
