@@ -86,9 +86,7 @@ def own_map(env: gymnasium.Env, name: str, position: Position, bounds: Pairs) ->
     return OwnMap((first, second), ((left, right), (low, high)), mark)
 
 
-def column_bounds(
-    space: gymnasium.spaces.Box, columns: Sequence[str] | Sequence[int]
-) -> list[tuple[float, float] | None]:
+def column_bounds(space: gymnasium.spaces.Box, columns: Sequence[Any]) -> list[tuple[float, float] | None]:
     """Lowest and highest value of columns of the observation; None where infinite, and for entries of `info`."""
     low, high = space.low.reshape(-1), space.high.reshape(-1)
     pairs = [(0.0, np.inf) if isinstance(c, str) else (float(low[c]), float(high[c])) for c in columns]
