@@ -5,7 +5,6 @@ import shlex
 import sys
 from collections.abc import Iterator
 
-import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
@@ -14,6 +13,7 @@ from element_rl.collect import CollectConfig, collect
 from element_rl.datasets.minari_folders import METADATA
 from element_rl.explore import Interrupted, Progress, Watcher
 from element_rl.files import read_json_object
+from element_rl.options import read_options
 from element_rl.stopping import INTERRUPTED, stop_signals
 
 LINES = 20  # of progress, where there is no terminal
@@ -26,7 +26,7 @@ it is complete."""
 
 def main(arguments: list[str]) -> int:
     """Collect, and say what came of it."""
-    config = tyro.cli(CollectConfig, args=arguments, prog="element collect", description=DESCRIPTION)
+    config = read_options(CollectConfig, arguments, "element collect", description=DESCRIPTION)
     message = "Stopping: the parts that are done are kept; once more to end at once."
     try:
         with stop_signals(message) as stop, watching(config) as watch:
