@@ -10,7 +10,7 @@ import tyro
 
 from element_rl.agents.sac import SACConfig
 from element_rl.envs.robots import HEALTH_OPTION, EnvSpec, can_fall, describe
-from element_rl.rewards import Reward, make_reward
+from element_rl.rewards import TRAINING_NAMES, Reward, check_name, make_reward
 from element_rl.rewards.element import ElementConfig, ElementReward, replay_defaults, resolved_memory, update_window
 from element_rl.rewards.recent_scale import RecentlyScaled
 from element_rl.settings import named_values, settings_from_json
@@ -105,6 +105,7 @@ class ExploreConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {value}.")
+        check_name(self.reward, TRAINING_NAMES)
 
 
 def resolved(config: ExploreConfig) -> tuple[ExploreConfig, EnvSpec, Reward | None]:

@@ -81,7 +81,7 @@ def test_unknown_things(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "hopper"
-    assert main([*HOPPER, "--steps", "1500", "--checkpoint-every", "500", "--out", str(out)]) == 0
+    assert main([*HOPPER, "--steps", "1.5e3", "--checkpoint-every", "500", "--out", str(out)]) == 0
     return out
 
 

@@ -9,9 +9,12 @@ import tyro
 
 from element_rl.cli import COMMANDS, main
 from element_rl.options import read_options
+from element_rl.rewards import INTRINSIC_NAMES, TRAINING_NAMES
+from element_rl.studies.command import MAZE, MODULES
 
 # How a text begins that goes on from the option's name, which a newcomer cannot complete.
 FRAGMENTS = re.compile(r"(of|for|per|in|to|at|as|by|from|with|whose|instead|its|their|and|also)\b", re.IGNORECASE)
+FILE = "FILE.py:FUNCTION"
 WIDTH = 110  # columns; beyond 130 tyro may print two tables side by side
 
 
@@ -79,6 +82,33 @@ def test_every_option_is_explained(command: str, capsys: pytest.CaptureFixture[s
     options = explained(help_of(command, capsys))
     assert len(options) > 1
     assert faults(options) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        ("explore", TRAINING_NAMES),
+        ("on-policy", TRAINING_NAMES),
+        ("mario", TRAINING_NAMES),
+        ("doctor", INTRINSIC_NAMES),
+    ],
+)
+def test_all_rewards_that_a_command_takes_are_listed(
+    command: str, names: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    environment = {"explore": ["Hopper-v5"], "on-policy": ["Rooms-v0"]}.get(command, [])
+    text = explained(help_of(command, capsys))["--reward STR"]
+    listed = [word for word in re.findall(r"[\w.:]+\w", text) if word in (*TRAINING_NAMES, FILE)]
+    assert list(dict.fromkeys(listed)) == [*names, FILE]
+    assert main([command, *environment, "--reward", "foo"]) == 2
+    error = capsys.readouterr().err
+    assert f"no reward called 'foo'; choose one of {', '.join(names)}, or {FILE} of your own." in error
+
+
+def test_every_study_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    text = help_of("study", capsys)
+    for name in (*MODULES, MAZE):
+        assert re.search(rf"^ +{name} +[A-Z].*", text, re.MULTILINE), name
 
 
 @dataclass(frozen=True)

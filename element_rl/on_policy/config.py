@@ -14,7 +14,7 @@ from element_rl.agents.a3c import A3CConfig
 from element_rl.encoders.frozen import FrozenEncoder, load_encoder, random_encoder
 from element_rl.envs.screens import MARIO, ScreenSpec, describe_screen, make_screen
 from element_rl.on_policy.bonus import Bonus, make_bonus
-from element_rl.rewards import NAMES, is_own_reward
+from element_rl.rewards import TRAINING_NAMES, check_name
 from element_rl.settings import named_values
 
 FRAMES_TO_STANDARDISE = 512
@@ -92,8 +92,7 @@ class OnPolicyConfig:
         for name in ("seed", "workers", "random_seeds", "restarts"):
             if getattr(self, name) < 0:
                 raise ValueError(f"--{name.replace('_', '-')} must not be negative, got {getattr(self, name)}.")
-        if self.reward not in (*NAMES, "random") and not is_own_reward(self.reward):
-            raise ValueError(f"There is no reward called {self.reward!r}; choose one of {', '.join(NAMES)}, random.")
+        check_name(self.reward, TRAINING_NAMES)
 
 
 def resolved(config: OnPolicyConfig) -> tuple[OnPolicyConfig, ScreenSpec]:
