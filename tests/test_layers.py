@@ -26,10 +26,11 @@ ALLOWED = {
     "intrinsic": {"memory", "encoders", "envs", "replay", "rewards", "on_policy", "files", "trees"},
     "integrations": {"intrinsic", "entropy", "memory", "envs", "rewards", "files"},
     "doctor": {"agents", "envs", "files", "integrations", "intrinsic", "memory", "rewards", "runs", "settings"}
-    | {"cores", "provenance", "__version__"},
+    | {"cores", "options", "provenance", "__version__"},
     "metrics": {"entropy", "envs", "replay"},
     "trees": set(),
     "settings": set(),
+    "options": set(),
     "events": set(),
     "provenance": {"cores", "files"},
     "manifests": {"files"},

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from element_rl.options import read_options
 from element_rl.studies.maze import MazeConfig
 from element_rl.studies.maze_results import maze_command_outcome
 from element_rl.studies.results import Results
@@ -18,14 +18,18 @@ SMOKE = MazeConfig(episodes=12, steps=100, seeds=2)
 class MazeCommand:
     """A 20 × 20 maze and tabular Q-learning: what do the episodic and the lifelong reward pay for, and where do they lead?"""
 
-    seeds: int = 10  # agents per reward
+    # How many agents learn with each reward.
+    seeds: int = 10
+    # Episodes of each agent.
     episodes: int = 300
-    steps: int = 700  # per episode
-    out: Path = Path("runs/maze")  # results, figures and a page
+    # Steps of each episode.
+    steps: int = 700
+    # Folder for results, figures and a page.
+    out: Path = Path("runs/maze")
 
 
 def main(arguments: list[str]) -> int:
-    command = tyro.cli(MazeCommand, args=arguments, prog="element maze")
+    command = read_options(MazeCommand, arguments, "element maze")
     config = MazeConfig(seeds=command.seeds, episodes=command.episodes, steps=command.steps)
     run_maze_study(config, command.out, " ".join(["element maze", *arguments]))
     return 0
