@@ -11,12 +11,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from element_rl.config import ExploreConfig
+from element_rl.entropy_range import evaluation_sentence
 from element_rl.envs.robots import HEALTH_OPTION
 from element_rl.explore import Progress as RunProgress
 from element_rl.explore import Watcher
 
 LINES = 20  # of progress, where there is no terminal for a bar
-SATURATED = 0.95  # share of log2 T above which the episodic reward has nothing left to say
 
 
 @contextlib.contextmanager
@@ -30,7 +30,20 @@ def watching(config: ExploreConfig) -> Iterator[Watcher]:
     if f"{HEALTH_OPTION}=false" in config.env_options:
         console.print(f"Falling does not end an episode (the paper's form: --env-options {HEALTH_OPTION}=true).")
     with bar_or_lines(console, "explore", config.steps, _status) as watch:
-        yield watch
+        yield noting(watch, console)
+
+
+def noting(watch: Watcher, console: Console) -> Watcher:
+    """A watcher that also prints the run's note, once."""
+    printed: set[str] = {""}
+
+    def tell(progress: RunProgress) -> None:
+        watch(progress)
+        if progress.note not in printed:
+            printed.add(progress.note)
+            console.print(progress.note, style="bold", markup=False, highlight=False, soft_wrap=True)
+
+    return tell
 
 
 @contextlib.contextmanager
@@ -111,11 +124,8 @@ def summary_table(summary: dict[str, Any]) -> None:
         table.add_row(*row, *([_number(random[key])] if random else []))
     Console().print(table)
     saturation = [value for value in summary["entropy_saturation"] if value is not None]
-    if saturation and max(saturation) > SATURATED:
-        Console().print(
-            f"[bold]Episodic entropy is {max(saturation):.0%} of its ceiling log2 T[/bold]: it cannot tell episodes apart. "
-            "Use a larger bandwidth, or an encoder with smaller outputs."
-        )
+    if saturation and (said := evaluation_sentence(float(np.mean(saturation)))):
+        Console().print(said, style="bold", highlight=False)
     Console().print(
         f"{summary['env_steps_per_second']:,.0f} environment steps/s, {summary['wall_seconds']:.0f} s of training"
     )

@@ -25,7 +25,8 @@ ALLOWED = {
     "rewards": {"distances", "entropy", "memory", "encoders", "mlp", "replay"},
     "intrinsic": {"memory", "encoders", "envs", "replay", "rewards", "on_policy", "files", "trees"},
     "integrations": {"intrinsic", "entropy", "memory", "envs", "rewards", "files"},
-    "doctor": {"agents", "envs", "files", "integrations", "intrinsic", "memory", "rewards", "runs", "settings"}
+    "entropy_range": {"entropy", "rewards"},
+    "doctor": {"agents", "entropy_range", "envs", "files", "integrations", "intrinsic", "memory", "rewards", "runs", "settings"}
     | {"cores", "provenance", "__version__"},
     "metrics": {"entropy", "envs", "replay"},
     "trees": set(),

@@ -16,7 +16,7 @@ from element_rl.on_policy.config import OnPolicyConfig, resolved
 from element_rl.on_policy.launch import create_run, reopen_run
 from element_rl.on_policy.training import train
 from element_rl.on_policy.video import write_video
-from element_rl.progress import bar_or_lines, status_text, summary_table
+from element_rl.progress import bar_or_lines, noting, status_text, summary_table
 from element_rl.runs import RunFolder
 from element_rl.settings import resumed_folder, settings_from_json
 from element_rl.stopping import INTERRUPTED, stop_signals
@@ -108,7 +108,7 @@ def watching(config: OnPolicyConfig) -> Iterator[Watcher]:
             "States come from a random encoder, never trained (a trained one: element pretrain-encoder, then --encoder)."
         )
     with bar_or_lines(console, "train", config.steps, _status) as watch:
-        yield watch
+        yield noting(watch, console)
 
 
 def _status(progress: RunProgress) -> str:

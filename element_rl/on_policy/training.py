@@ -17,6 +17,7 @@ import gymnasium
 import numpy as np
 
 from element_rl.encoders.frozen import FrozenEncoder, load_encoder
+from element_rl.entropy_range import SHORTEST, line, seen_episodes
 from element_rl.envs.screens import ScreenSpec
 from element_rl.explore import TRANSFER, Interrupted, Progress, Watcher
 from element_rl.metrics_log import FINAL_SHARE, final_averages
@@ -98,6 +99,7 @@ class OnPolicy:
         self.pending = PendingRows(self.seeds)
         self.rows: list[dict[str, Any]] = []  # of metrics, where there is no folder for them
         self.latest: dict[str, float] = {}
+        self.entropy_note: str | None = None  # what is wrong with the reward's entropy; None until an episode was seen
         self.seconds = 0.0  # of training, over all resumptions
         self._claimed = [0] * len(self.seeds)  # steps delivered, and those that workers may be making
         self._allowed: dict[tuple[int, int], int] = {}  # to each worker
@@ -145,7 +147,7 @@ class OnPolicy:
                 self.save(self.step)
             elif self.step // every > previous // every:
                 self.save(self.step // every * every)
-            watch(Progress(self.step, self.config.steps, self._rate(), self.latest))
+            watch(Progress(self.step, self.config.steps, self._rate(), self.latest, self.entropy_note or ""))
             if stopping and not done:
                 raise Interrupted(self.step)
 
@@ -220,6 +222,7 @@ class OnPolicy:
         self.measures.see_rollout(index, rollout, learned.metrics)
         if rollout.ended:
             self.measures.see_episode(index, rollout, learned.episode)
+            self._judge_entropy()
         every = self.config.log_every or 1
         due = list(range((before // every + 1) * every, agent.steps + 1, every))
         if agent.steps >= self.config.steps and self.config.steps not in due:
@@ -227,6 +230,14 @@ class OnPolicy:
         for step in due:
             self.pending.add(step, index, self.measures.row(index))
             agent.measured = False
+
+    def _judge_entropy(self) -> None:
+        """Once, when every agent has an episode: can the entropy that the reward sees tell episodes apart?"""
+        bonus, episodes = self.agents[0].bonus, self.measures.last_states
+        if self.entropy_note is not None or not isinstance(bonus, ElementBonus):
+            return
+        if min(map(len, episodes)) >= SHORTEST:
+            self.entropy_note = line(seen_episodes(episodes, bonus.config.element), as_options=True)
 
     def _start(self, index: int, worker: int) -> None:
         """Let a worker act again, unless the agent's steps are all made or being made."""
