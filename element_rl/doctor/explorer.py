@@ -17,7 +17,7 @@ def check_explore(settings: TrialSettings) -> Finding:
             "The checks below are of the bonus alone."
         )
         return Finding("explore", "warn", f"element explore does not take it. {error}", advised)
-    said = f"element explore takes it: {spec.observation_dim} numbers observed, {spec.action_dim} acted with."
+    said = f"element explore takes it: observations of {spec.observation_dim} numbers, actions of {spec.action_dim}."
     return Finding("explore", "ok", said)
 
 
