@@ -39,7 +39,7 @@ COMMANDS = {
     "mario": "the same on Super Mario Bros 1-1",
     "maze": "see the method on a small maze, in under a minute",
     "study": "run an experiment of the paper, from nothing to a report",
-    "report": "write the page of a study again",
+    "report": "write the page of a run, or of a study again",
     "doctor": "check the installation, and whether a bonus works on an environment or in a run",
 }
 
@@ -101,7 +101,8 @@ def _explore(arguments: list[str]) -> int:
     from element_rl.config import ExploreConfig, config_from_json, resolved
     from element_rl.explore import Interrupted, explore
     from element_rl.launch import create_run, reopen_run
-    from element_rl.progress import summary_table, watching
+    from element_rl.next_steps import say_next_steps
+    from element_rl.progress import resuming, said_finished, summary_table, watching
     from element_rl.runs import RunFolder
     from element_rl.settings import resumed_folder
 
@@ -127,6 +128,8 @@ def _explore(arguments: list[str]) -> int:
     config = resolved(args.config)[0]
     if args.resume is not None:
         run = reopen_run(config, args.resume)
+        if said_finished(run, config.steps):
+            return 0
     else:
         label = Path(config.reward.partition(":")[0]).stem  # of a reward in a file, the file's name
         run = create_run(config, args.out or Path("runs") / f"{config.env}-{label}-{config.seed}")
@@ -134,12 +137,14 @@ def _explore(arguments: list[str]) -> int:
         with stop_signals() as stop, watching(config) as watch:
             summary = explore(config, run, watch, stop, resume=args.resume is not None)
     except Interrupted as interrupted:
-        print(f"Stopped at step {interrupted.step:,}. Continue with: element explore {config.env} --resume {run.path}")
+        command = f"element explore {config.env} {resuming(run, config.steps)}"
+        print(f"Stopped at step {interrupted.step:,}. Continue with: {command}")
         return INTERRUPTED
     if args.figures:
         _draw(run, summary)
     summary_table(summary)
     print(f"Run: {run.path}")
+    say_next_steps(run)
     return 0
 
 
@@ -207,13 +212,13 @@ def _report(arguments: list[str]) -> int:
 
     @dataclass(frozen=True)
     class Report:
-        """Write the page of a study (one HTML file that needs no network) again, from its results."""
+        """Write the page (one HTML file that needs no network) of a run of explore, on-policy or mario, or of a study."""
 
-        study: tyro.conf.Positional[Path]  # the folder of a study, such as runs/studies-small/coverage
-        out: Path | None = None  # the file (STUDY/report.html)
+        folder: tyro.conf.Positional[Path]  # of a run or a study: runs/Ant-v5-element-0, runs/studies-small/coverage
+        out: Path | None = None  # the file (FOLDER/report.html)
 
     args = tyro.cli(Report, args=arguments, prog="element report")
-    print(f"Report: {report(args.study, args.out)}")
+    print(f"Report: {report(args.folder, args.out)}")
     return 0
 
 

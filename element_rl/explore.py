@@ -27,13 +27,14 @@ from element_rl.envs.collector import Chunk, Collector
 from element_rl.envs.robots import EnvSpec
 from element_rl.learner import Learner, LearnerState
 from element_rl.metrics import Tracker
-from element_rl.metrics_log import FINAL_SHARE, final_averages
+from element_rl.metrics_log import FINAL_SHARE, best_episodes, final_averages
 from element_rl.provenance import commit, hardware, versions
 from element_rl.rewards import Reward, make_reward
 from element_rl.rewards.element import ElementReward
 from element_rl.runs import METRIC_COLUMNS, RunError, RunFolder
 from element_rl.trees import arrays_to_tree, tree_to_arrays
 
+COMPILING = "compiling"  # what a run says it is doing while its first programs are made
 TRANSFER = "transfer.json"  # in the folder of a run that begins with policies of another: which they are (`finetune`)
 
 
@@ -44,6 +45,8 @@ class Progress(NamedTuple):
     steps: int
     steps_per_second: float  # summed over the agents
     latest: dict[str, float]  # the last logged metrics, averaged over the agents
+    agents: int = 1  # that train side by side, each of which has made `step` steps
+    doing: str = ""  # what keeps the run from stepping just now, such as compiling
     note: str = ""  # a line that a person should read once, as soon as it is known
 
 
@@ -83,7 +86,7 @@ def explore(
             _begin(explorer, run, begin)
         explorer.train(watch, stop)
         summary = explorer.summary()
-    summary["random_policy"] = random_policy(config) if config.reward != "random" else None
+    summary["random_policy"] = random_policy(config, watch) if config.reward != "random" else None
     summary |= facts or {}
     run.write_summary(summary)
     return summary
@@ -173,22 +176,42 @@ class Explorer:
     def train(self, watch: Watcher, stop: Callable[[], bool]) -> None:
         """Collect and learn until the steps are done. Raises `Interrupted`, at a checkpoint, when told to stop."""
         last_log, last_checkpoint = self.step, self.step
+        watch(self.progress(doing=COMPILING if self.step < self.config.steps else ""))
+        compiled: set[str] = set()  # what this process has done before: the first time it takes long
+
+        def first_time(what: str) -> None:
+            if what not in compiled:
+                compiled.add(what)
+                watch(self.progress(doing=COMPILING))
+
         while self.step < self.config.steps:
+            if self._will_learn():
+                first_time("learning")
             began = time.perf_counter()
             self.train_chunk()
             self.seconds += time.perf_counter() - began
             done = self.step >= self.config.steps
             if done or _crossed(last_log, self.step, self.config.log_every):
                 last_log = self.step
+                first_time("measuring")
                 self._log()
             stopping = stop() and not done
             if done or stopping or _crossed(last_checkpoint, self.step, self.config.checkpoint_every):
                 last_checkpoint = self.step
                 self.save()
-            rate = self.step * len(self.seeds) / max(self.seconds, 1e-9)
-            watch(Progress(self.step, self.config.steps, rate, self.latest, self.entropy_note or ""))
+            watch(self.progress())
             if stopping:
                 raise Interrupted(self.step)
+
+    def progress(self, doing: str = "") -> Progress:
+        """How far the run is, for a watcher."""
+        agents = len(self.seeds)
+        rate = self.step * agents / max(self.seconds, 1e-9)
+        return Progress(self.step, self.config.steps, rate, self.latest, agents, doing, self.entropy_note or "")
+
+    def _will_learn(self) -> bool:
+        """By the time the longest possible episode is over, every agent has transitions to learn from."""
+        return self.learns and self.step >= max(self.config.sac.learn_start, self.spec.max_episode_steps)
 
     def train_chunk(self) -> None:
         """One turn of Algorithm 3: while the agents act (lines 7–9), store and observe what they did before (10–16) and
@@ -196,8 +219,7 @@ class Explorer:
         acts = self.learns and self.step >= self.config.sac.learn_start
         self.collector.start(self.chunk, "as set" if acts else None)
         self.settle()
-        # By the time the longest possible episode is over, every agent has transitions to learn from.
-        if self.learns and self.step >= max(self.config.sac.learn_start, self.spec.max_episode_steps):
+        if self._will_learn():
             metrics, parameters = self.learner.update()
             self.tracker.see_update(metrics)
             self.parameters = jax.device_get(parameters)
@@ -295,11 +317,12 @@ class Explorer:
         }
 
     def final_metrics(self, share: float = FINAL_SHARE) -> dict[str, list[Any]]:
-        """Coverage at the end; entropy, return and episode length averaged over the last `share` of the run."""
+        """Coverage at the end, the best episode; entropy, return and episode length averaged over the last `share`."""
         logged = self.run.read_metrics() if self.run is not None else self._logged_here()
         covered = self.tracker.coverage() if self.spec.coverage_bounds else None
         return {
             "coverage": [None] * len(self.seeds) if covered is None else [int(cells) for cells in covered],
+            **best_episodes(self.tracker.best_return.tolist(), self.tracker.best_length.tolist()),
             **final_averages(logged, self.step, self.seeds, share),
         }
 
@@ -341,7 +364,7 @@ class Explorer:
         self.collector.close()
 
 
-def random_policy(config: ExploreConfig) -> dict[str, Any] | None:
+def random_policy(config: ExploreConfig, watch: Watcher = lambda progress: None) -> dict[str, Any] | None:
     """What uniformly random actions reach in as many steps: the same measures, for comparison."""
     if config.random_seeds == 0:
         return None
@@ -350,8 +373,18 @@ def random_policy(config: ExploreConfig) -> dict[str, Any] | None:
     )
     config, spec, reward = resolved(config)
     with Explorer(config, spec, reward, None) as explorer:
-        explorer.train(lambda progress: None, lambda: False)
+        explorer.train(random_policy_watcher(watch), lambda: False)
         return {"steps": explorer.step, "seeds": explorer.seeds, **explorer.final_metrics(share=1.0)}
+
+
+def random_policy_watcher(watch: Watcher) -> Watcher:
+    """Tells the watcher of a run that is done how far the random policy beside it is."""
+
+    def tell(progress: Progress) -> None:
+        doing = f"random policy, to compare with: {progress.step / progress.steps:.0%}"
+        watch(Progress(progress.steps, progress.steps, 0.0, {}, doing=doing))
+
+    return tell
 
 
 def metric_columns(reward: Reward | None) -> tuple[str, ...]:

@@ -79,7 +79,7 @@ def _act(
         returns.extend(float(episode.rows["extrinsic_reward"].sum()) for episode in finished)
         rate = (done - at_start) * len(source.seeds) / max(time.perf_counter() - began, 1e-9)
         latest = {"extrinsic_return": float(np.mean(returns[-100:]))} if returns else {}
-        watch(Progress(done, total, rate, latest))
+        watch(Progress(done, total, rate, latest, len(source.seeds)))
         if stop() and done < total:
             raise Interrupted(parts.steps_done())
 

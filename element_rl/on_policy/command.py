@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 
+from element_rl.bars import bar_or_lines
 from element_rl.envs.screens import MARIO
 from element_rl.explore import Interrupted, Watcher
 from element_rl.explore import Progress as RunProgress
@@ -16,7 +17,7 @@ from element_rl.on_policy.config import OnPolicyConfig, resolved
 from element_rl.on_policy.launch import create_run, reopen_run
 from element_rl.on_policy.training import train
 from element_rl.on_policy.video import write_video
-from element_rl.progress import bar_or_lines, noting, status_text, summary_table
+from element_rl.progress import resuming, said_finished, status_parts, summary_table
 from element_rl.runs import RunFolder
 from element_rl.settings import resumed_folder, settings_from_json
 from element_rl.stopping import INTERRUPTED, stop_signals
@@ -57,6 +58,10 @@ def _run(arguments: list[str], name: str, begin_with: OnPolicyConfig | None) -> 
     config = resolved(command.config)[0]
     if command.resume is not None:
         run = reopen_run(config, command.resume)
+        if said_finished(run, config.steps):
+            if command.video:  # can be asked for afterwards
+                print(f"Video: {write_video(config, run)}")
+            return 0
     else:
         label = Path(config.reward.partition(":")[0]).stem  # of a reward in a file, the file's name
         run = create_run(config, command.out or Path("runs") / f"{config.env}-{label}-{config.seed}")
@@ -64,7 +69,7 @@ def _run(arguments: list[str], name: str, begin_with: OnPolicyConfig | None) -> 
         with stop_signals() as stop, watching(config) as watch:
             summary = train(config, run, watch, stop, resume=command.resume is not None)
     except Interrupted as interrupted:
-        print(f"Stopped at step {interrupted.step:,}. Continue with: {name} --resume {run.path}")
+        print(f"Stopped at step {interrupted.step:,}. Continue with: {name} {resuming(run, config.steps)}")
         return INTERRUPTED
     _show(config, run, summary, command)
     return 0
@@ -107,11 +112,11 @@ def watching(config: OnPolicyConfig) -> Iterator[Watcher]:
         console.print(
             "States come from a random encoder, never trained (a trained one: element pretrain-encoder, then --encoder)."
         )
-    with bar_or_lines(console, "train", config.steps, _status) as watch:
-        yield noting(watch, console)
+    with bar_or_lines(console, "steps", config.steps, _status) as watch:
+        yield watch
 
 
-def _status(progress: RunProgress) -> str:
+def _status(progress: RunProgress) -> list[str]:
     entries = (
         ("furthest", "furthest", ",.0f"),
         ("coverage", "cells", ",.0f"),
@@ -119,4 +124,4 @@ def _status(progress: RunProgress) -> str:
         ("episode_length", "length", ".0f"),
         ("extrinsic_return", "return", ".2f"),
     )
-    return status_text(progress, "steps", entries)
+    return status_parts(progress, entries)

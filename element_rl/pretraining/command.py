@@ -11,6 +11,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from element_rl.bars import stages_or_lines
 from element_rl.explore import Interrupted, Progress
 from element_rl.pretraining.config import PretrainConfig
 from element_rl.pretraining.pretrain import (
@@ -19,7 +20,6 @@ from element_rl.pretraining.pretrain import (
     pretrain_encoder,
     reopen_encoder_run,
 )
-from element_rl.progress import stages_or_lines
 from element_rl.runs import RunFolder
 from element_rl.settings import resumed_folder, settings_from_json
 from element_rl.stopping import INTERRUPTED, stop_signals
@@ -73,18 +73,19 @@ def _watching(config: PretrainConfig) -> Iterator[Watcher]:
     console.print(
         f"[bold]{config.env}[/bold], {config.steps:,} steps of a random policy, at most {config.epochs} epochs"
     )
-    with stages_or_lines(console, 8, _status) as watch:
+    with stages_or_lines(console, {"frames": "steps", "epochs": ""}, _status) as watch:
         yield watch
 
 
-def _status(stage: str, progress: Progress) -> str:
+def _status(stage: str, progress: Progress) -> list[str]:
     latest = progress.latest
     if stage == "frames":
-        return f"{progress.steps_per_second:,.0f} steps/s  {latest['kept']:,.0f} of {latest['episodes']:,.0f} episodes kept"
-    return (
-        f"{progress.steps_per_second:.1f} updates/s  loss {latest['training_loss']:.3f}  validation "
-        f"{latest['validation_loss']:.3f} (best in epoch {latest['best_epoch']:.0f})"
-    )
+        return [f"{latest['kept']:,.0f} of {latest['episodes']:,.0f} episodes kept"]
+    return [
+        f"loss {latest['training_loss']:.3f}",
+        f"validation {latest['validation_loss']:.3f} (best in epoch {latest['best_epoch']:.0f})",
+        f"{progress.steps_per_second:.1f} updates/s",
+    ]
 
 
 def _draw(run: RunFolder) -> None:

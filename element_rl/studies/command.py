@@ -14,16 +14,19 @@ from typing import Literal
 
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import Progress, TextColumn
+from rich.table import Column
 
+from element_rl.bars import draws_bars, row_columns
 from element_rl.envs.robots import describe
 from element_rl.envs.screens import describe_screen, is_screen
 from element_rl.files import FileError
+from element_rl.runs import RunFolder
 from element_rl.stopping import INTERRUPTED, stop_signals
 from element_rl.studies.grid import Cell, Scale, Study, cell_folder, is_done, record, with_needs
-from element_rl.studies.results import Results
+from element_rl.studies.results import FILE, Results
 from element_rl.studies.runner import Executor, GridProgress, Processes, Watcher, conclude, run_cells
-from element_rl.studies.tables import markdown
+from element_rl.studies.tables import show_tables
 from element_rl.studies.tasks import with_learning
 
 SOME_FAILED = 1  # exit code when a cell failed and the others are done
@@ -197,8 +200,7 @@ def sliced(cells: Sequence[Cell], text: str | None) -> list[Cell]:
 
 def show(results: Results, folder: Path) -> None:
     """Findings and tables, and where everything is."""
-    for table in results.tables:
-        print(f"\n{table.title}\n\n{markdown(table)}")
+    show_tables(results)
     for sentence in results.findings:
         print(sentence)
     print(f"\nReport: {folder / 'report.html'}")
@@ -216,19 +218,15 @@ def _executor(command: StudyCommand) -> Executor:
 def watching(title: str, cells: Sequence[Cell]) -> Iterator[Watcher]:
     """A bar over all steps of the grid on a terminal; elsewhere a line when something changed, or now and then."""
     print(title, flush=True)
-    if not sys.stdout.isatty():
+    console = Console()
+    if not draws_bars(console):
         yield _line_printer()
         return
-    columns = (
-        BarColumn(),
-        TextColumn("{task.percentage:.0f} %"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[text]}"),
-    )
+    share = TextColumn("{task.percentage:3.0f} %", table_column=Column(no_wrap=True))
     # Cells report seldom, and some are much faster than others: speeds of the last hour are averaged.
-    with Progress(*columns, console=Console(), speed_estimate_period=3600.0) as bar:
-        task = bar.add_task("study", total=sum(cell.steps * cell.seeds for cell in cells), text="")
-        yield lambda now: bar.update(task, completed=now.steps_done, text=_status(now))
+    with Progress(*row_columns(console, share), console=console, speed_estimate_period=3600.0) as bar:
+        task = bar.add_task("study", total=sum(cell.steps * cell.seeds for cell in cells), unit="", parts=("starting",))
+        yield lambda now: bar.update(task, completed=now.steps_done, parts=tuple(_status(now)))
 
 
 def _line_printer() -> Watcher:
@@ -244,23 +242,28 @@ def _line_printer() -> Watcher:
         last[:] = [counts, time.monotonic()]
         rate = (now.steps_done - before[0]) / max(time.monotonic() - began, 1e-9)
         left = f", {(now.steps - now.steps_done) / rate / 60:.0f} min left" if rate > 0 else ""
-        print(f"{now.steps_done / max(now.steps, 1):4.0%}  {_status(now)}{left}", flush=True)
+        print(f"{now.steps_done / max(now.steps, 1):4.0%}  {'; '.join(_status(now))}{left}", flush=True)
 
     return watch
 
 
-def _status(now: GridProgress) -> str:
+def _status(now: GridProgress) -> list[str]:
     failed = f", {now.failed} failed" if now.failed else ""
-    running = f"; running {', '.join(now.running)}" if now.running else ""
-    return f"{now.done} of {now.cells} cells done{failed}{running}"
+    running = [f"running {', '.join(now.running)}"] if now.running else []
+    return [f"{now.done} of {now.cells} cells done{failed}", *running]
 
 
 def report(folder: Path, out: Path | None) -> Path:
-    """The page of a study again, from its results."""
-    from element_rl.studies.report import write_report
+    """The page of a study again, from its results, or the page of a run; which of them is seen by what is in the folder."""
+    from element_rl.studies.report import write_report, write_run_report
 
+    example = "such as runs/Ant-v5-element-0 or runs/studies-small/coverage"
     if not folder.is_dir():
-        raise FileError(
-            f"There is no folder {folder}: name the folder of a study, such as runs/studies-small/coverage."
-        )
-    return write_report(folder, out)
+        raise FileError(f"There is no folder {folder}: name the folder of a run or of a study, {example}.")
+    if (folder / FILE).exists():
+        return write_report(folder, out)
+    if (folder / "config.json").exists():
+        return write_run_report(RunFolder.open(folder), out)
+    raise FileError(
+        f"{folder} holds neither a run (config.json) nor the results of a study ({FILE}): name a folder that does, {example}."
+    )

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from element_rl.studies.maze import MazeConfig
 from element_rl.studies.maze_results import maze_command_outcome
 from element_rl.studies.results import Results
-from element_rl.studies.tables import markdown
+from element_rl.studies.tables import show_tables
 
 SMOKE = MazeConfig(episodes=12, steps=100, seeds=2)
 
@@ -40,8 +40,7 @@ def run_maze_study(config: MazeConfig, out: Path, written: str) -> Results:
         results = maze_command_outcome(
             config, out, lambda done, total: bar.update(task, completed=done, total=total), written
         )
-    for table in results.tables:
-        print(f"\n{table.title}\n\n{markdown(table)}")
+    show_tables(results)
     for sentence in results.findings:
         print(sentence)
     for figure in sorted((out / "figures").glob("maze.png")):

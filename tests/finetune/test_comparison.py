@@ -73,10 +73,12 @@ def test_two_runs_a_figure_and_a_summary(compared: Path, capsys: pytest.CaptureF
     assert transferred.config["settings"]["sac"]["learn_start"] == 0
     assert RunFolder.open(compared / "scratch").config["settings"]["sac"]["learn_start"] == 100
     # Given again, there is nothing left to do.
-    stamps = {path: path.stat().st_mtime_ns for path in compared.rglob("*.safetensors")}
+    stamps = {path: path.stat().st_mtime_ns for path in compared.rglob("*") if path.is_file()}
     assert main(["--resume", str(compared)]) == 0
-    assert "transfer.png" in capsys.readouterr().out
-    assert stamps == {path: path.stat().st_mtime_ns for path in compared.rglob("*.safetensors")}
+    printed = capsys.readouterr().out
+    assert f"{compared} is finished at step " in printed
+    assert "transfer.png" in printed
+    assert stamps == {path: path.stat().st_mtime_ns for path in compared.rglob("*") if path.is_file()}
 
 
 def test_measures_by_hand() -> None:
