@@ -1,5 +1,6 @@
 """The command `element`. Settings are typed; a mistake in them is answered by one sentence and exit code 2."""
 
+import contextlib
 import importlib
 import os
 import sys
@@ -58,6 +59,9 @@ ELSEWHERE = {  # commands with a module of their own, imported when they are use
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
+    with contextlib.suppress(OSError):  # the current folder may have been removed
+        if os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())  # as `python -m` has it: my_envs:MyEnv-v0 may lie in the file my_envs.py
     try:
         try:
             return _run(list(sys.argv[1:] if arguments is None else arguments))
@@ -98,12 +102,12 @@ def _refuse_elements_own(reward: str, arguments: Sequence[str]) -> None:
 
 
 def _explore(arguments: list[str]) -> int:
-    from element_rl.config import ExploreConfig, config_from_json, resolved
+    from element_rl.config import ExploreConfig, config_from_json, map_note, resolved
     from element_rl.explore import Interrupted, explore
     from element_rl.launch import create_run, reopen_run
     from element_rl.next_steps import say_next_steps
     from element_rl.progress import resuming, said_finished, summary_table, watching
-    from element_rl.runs import RunFolder
+    from element_rl.runs import RunFolder, default_folder
     from element_rl.settings import resumed_folder
 
     @dataclass(frozen=True)
@@ -125,37 +129,39 @@ def _explore(arguments: list[str]) -> int:
     else:
         args = tyro.cli(Explore, args=arguments, prog="element explore", default=default)
     _refuse_elements_own(args.config.reward, arguments)
-    config = resolved(args.config)[0]
+    settings = resolved(args.config)
+    config = settings.config
     if args.resume is not None:
-        run = reopen_run(config, args.resume)
+        run = reopen_run(settings, args.resume)
         if said_finished(run, config.steps):
             return 0
     else:
-        label = Path(config.reward.partition(":")[0]).stem  # of a reward in a file, the file's name
-        run = create_run(config, args.out or Path("runs") / f"{config.env}-{label}-{config.seed}")
+        run = create_run(settings, args.out or default_folder(config.env, config.reward, config.seed))
+    if note := map_note(args.config, settings.spec):
+        print(note)
     try:
         with stop_signals() as stop, watching(config) as watch:
-            summary = explore(config, run, watch, stop, resume=args.resume is not None)
+            summary = explore(settings, run, watch, stop, resume=args.resume is not None)
     except Interrupted as interrupted:
         command = f"element explore {config.env} {resuming(run, config.steps)}"
         print(f"Stopped at step {interrupted.step:,}. Continue with: {command}")
         return INTERRUPTED
     if args.figures:
-        _draw(run, summary)
+        _draw(run, summary, settings.spec)
     summary_table(summary)
     print(f"Run: {run.path}")
     say_next_steps(run)
     return 0
 
 
-def _draw(run: Any, summary: dict[str, Any]) -> None:
+def _draw(run: Any, summary: dict[str, Any], spec: Any) -> None:
     from element_rl.evaluate import evaluate
     from element_rl.plots import plot_run
     from element_rl.progress import acting
 
     if summary["reward"] != "random":
         with acting() as watch:
-            evaluate(run, episodes=EPISODES_DRAWN, watch=watch)
+            evaluate(run, episodes=EPISODES_DRAWN, watch=watch, spec=spec)
     for path in plot_run([run], say=lambda text: None):
         if path.suffix == ".png":
             print(f"Figure: {path}")

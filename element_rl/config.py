@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import tyro
@@ -56,6 +56,12 @@ class ExploreConfig:
     # NAME=VALUE pairs for the environment. Robots that explore do not end their episodes by falling (docs/results/ant-series.md
     # says why); terminate_when_unhealthy=true has them do so, as in the paper
     env_options: tuple[str, ...] = ()
+    # Where the agent is, in an environment that is no robot of this library: entries of info, or columns of the
+    # observation, e.g. x_position y_position, or 0 1. They become part of the state, and the first two of the map.
+    position: tuple[str, ...] = ()
+    # Lowest and highest value on the two axes of the map, e.g. -5 5 -5 5. By default those of the observation's
+    # columns, where finite; else ten times as far from the start as random actions get in 1,000 steps.
+    bounds: tuple[tuple[float, float], ...] = ()
     sac: SACConfig = field(default_factory=SACConfig)  # the learner
 
     def __post_init__(self) -> None:
@@ -71,15 +77,26 @@ class ExploreConfig:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {value}.")
 
 
-def resolved(config: ExploreConfig) -> tuple[ExploreConfig, EnvSpec, Reward | None]:
-    """The configuration with nothing left open, the environment's description and the reward (None: random actions)."""
-    spec = describe(config.env, **parsed_options(config))
+class Resolved(NamedTuple):
+    """A configuration with nothing left open, and what follows from it."""
+
+    config: ExploreConfig
+    spec: EnvSpec  # the environment's description
+    reward: Reward | None  # None: random actions
+
+
+def resolved(config: ExploreConfig | Resolved) -> Resolved:
+    """The configuration with nothing left open. It makes an environment to look at; what is resolved stays as it is."""
+    if isinstance(config, Resolved):
+        return config
+    spec = describe(config.env, config.position, config.bounds, **parsed_options(config))
     if can_fall(spec.name) and HEALTH_OPTION not in parsed_options(config):
         ends = (
             "true" if config.reward == "extrinsic" else "false"
         )  # said, so that a random policy beside it has the same
         config = dataclasses.replace(config, env_options=(*config.env_options, f"{HEALTH_OPTION}={ends}"))
     window = update_window(config.steps, config.update_interval, config.update_steps)
+    element = _element_options(spec.name, config)
     config = dataclasses.replace(
         config,
         env=spec.name,
@@ -88,11 +105,33 @@ def resolved(config: ExploreConfig) -> tuple[ExploreConfig, EnvSpec, Reward | No
         chunk_steps=_chunk_steps(config.steps, config.chunk_steps),
         log_every=config.log_every or min(10_000, max(config.steps // 100, 500)),
         checkpoint_every=config.checkpoint_every or window["update_interval"],
-        beta=_element_options(spec.name, config)["lifelong_weight"],
-        estimator=_element_options(spec.name, config)["estimator"],
-        bandwidth=_element_options(spec.name, config)["bandwidth"],
+        beta=element["lifelong_weight"],
+        estimator=element["estimator"],
+        bandwidth=element["bandwidth"],
+        bounds=(spec.coverage_bounds or ()) if config.position else config.bounds,
     )
-    return config, spec, _make_reward(spec.name, config)
+    return Resolved(config, spec, _make_reward(spec.name, config))
+
+
+def described(settings: Mapping[str, Any], env_options: Mapping[str, Any]) -> EnvSpec:
+    """The environment of a run by its stored settings, with these options; older runs say nothing of positions."""
+    return describe(settings["env"], settings.get("position", ()), settings.get("bounds", ()), **env_options)
+
+
+def map_note(given: ExploreConfig, spec: EnvSpec) -> str:
+    """What a user should know of the map before the run begins; nothing where it is as asked for."""
+    if not spec.position_dim:
+        return (
+            f"{spec.name} has no coverage map: --position says where the agent is, by entries of info "
+            "(--position x_position y_position) or by columns of the observation (--position 0 1)."
+        )
+    if spec.coverage_bounds is None or spec.coverage_axes is None:
+        return "Coverage is not counted: a map has two axes, and --position has one coordinate."
+    if not given.position or given.bounds:
+        return ""
+    pairs = zip(spec.coverage_axes, spec.coverage_bounds, strict=True)
+    ranges = " and ".join(f"{axis} from {low:g} to {high:g}" for axis, (low, high) in pairs)
+    return f"Coverage is counted on {ranges}; --bounds takes others."
 
 
 def config_from_json(values: Mapping[str, Any]) -> ExploreConfig:

@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Float
 
 from element_rl.agents.host_policy import squashed_gaussian_action
-from element_rl.config import ExploreConfig, agent_seeds, parsed_options, resolved
+from element_rl.config import ExploreConfig, Resolved, agent_seeds, parsed_options, resolved
 from element_rl.entropy_range import SHORTEST, line, seen_episodes
 from element_rl.envs.collector import Chunk, Collector
 from element_rl.envs.robots import EnvSpec
@@ -62,7 +62,7 @@ class Interrupted(Exception):  # noqa: N818 (not an error: the run was asked to 
 
 
 def explore(
-    config: ExploreConfig,
+    config: ExploreConfig | Resolved,
     run: RunFolder,
     watch: Watcher = lambda progress: None,
     stop: Callable[[], bool] = lambda: False,
@@ -86,7 +86,8 @@ def explore(
             _begin(explorer, run, begin)
         explorer.train(watch, stop)
         summary = explorer.summary()
-    summary["random_policy"] = random_policy(config, watch) if config.reward != "random" else None
+    settings = Resolved(config, spec, reward)
+    summary["random_policy"] = random_policy(settings, watch) if config.reward != "random" else None
     summary |= facts or {}
     run.write_summary(summary)
     return summary
@@ -121,7 +122,7 @@ class Explorer:
         self.tracker = Tracker(spec, len(self.seeds))
         self.parameters = self.learner.parameters()
         self.collector = Collector(
-            config.env,
+            spec,
             self.seeds,
             config.chunk_steps,
             squashed_gaussian_action if self.learns else None,
@@ -364,15 +365,17 @@ class Explorer:
         self.collector.close()
 
 
-def random_policy(config: ExploreConfig, watch: Watcher = lambda progress: None) -> dict[str, Any] | None:
+def random_policy(
+    settings: ExploreConfig | Resolved, watch: Watcher = lambda progress: None
+) -> dict[str, Any] | None:
     """What uniformly random actions reach in as many steps: the same measures, for comparison."""
+    config, spec, _ = resolved(settings)
     if config.random_seeds == 0:
         return None
     config = dataclasses.replace(
         config, reward="random", reward_options=(), recent_scale=False, seeds=config.random_seeds
     )
-    config, spec, reward = resolved(config)
-    with Explorer(config, spec, reward, None) as explorer:
+    with Explorer(config, spec, None, None) as explorer:
         explorer.train(random_policy_watcher(watch), lambda: False)
         return {"steps": explorer.step, "seeds": explorer.seeds, **explorer.final_metrics(share=1.0)}
 

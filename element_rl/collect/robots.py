@@ -85,7 +85,7 @@ def _act(
 
     parameters = parts.shares[0].parameters or {}
     with Collector(
-        source.spec.name,
+        source.spec,
         list(seeds),
         parts.division.chunk_steps,
         (mean_action if config.deterministic else squashed_gaussian_action) if parameters else None,

@@ -11,7 +11,7 @@ import tyro
 
 from element_rl.agents.a3c import A3CConfig
 from element_rl.agents.sac import SACConfig
-from element_rl.config import ExploreConfig, config_from_json, parsed_options, resolved
+from element_rl.config import ExploreConfig, Resolved, config_from_json, parsed_options, resolved
 from element_rl.envs.robots import HEALTH_OPTION, EnvSpec
 from element_rl.runs import RunError, RunFolder
 
@@ -63,7 +63,7 @@ class FinetuneConfig:
             raise ValueError(f"--checkpoint takes best, last or a number of steps, got {self.checkpoint!r}.")
 
 
-def task_settings(config: FinetuneConfig, source: RunFolder) -> tuple[ExploreConfig, EnvSpec]:
+def task_settings(config: FinetuneConfig, source: RunFolder) -> Resolved:
     """Settings of SAC on the task of a run, from scratch; refused where the run's policies do not fit."""
     explored = _explored(source)
     refuse_given(config, ("a3c",), f"{source.path} is a run of SAC")
@@ -88,11 +88,13 @@ def task_settings(config: FinetuneConfig, source: RunFolder) -> tuple[ExploreCon
         random_seeds=0,
         reward_scale=explored.reward_scale if config.reward_scale is None else config.reward_scale,
         env_options=_task_options(explored, config.env_options),
+        position=explored.position,
+        bounds=explored.bounds,
         sac=sac,
     )
-    task, spec, _ = resolved(task)
-    _refuse_other_spaces(source, policy, spec)
-    return task, spec
+    settings = resolved(task)
+    _refuse_other_spaces(source, policy, settings.spec)
+    return settings
 
 
 def fitting_policy(

@@ -18,7 +18,7 @@ from element_rl.on_policy.launch import create_run, reopen_run
 from element_rl.on_policy.training import train
 from element_rl.on_policy.video import write_video
 from element_rl.progress import resuming, said_finished, status_parts, summary_table
-from element_rl.runs import RunFolder
+from element_rl.runs import RunFolder, default_folder
 from element_rl.settings import resumed_folder, settings_from_json
 from element_rl.stopping import INTERRUPTED, stop_signals
 
@@ -63,8 +63,7 @@ def _run(arguments: list[str], name: str, begin_with: OnPolicyConfig | None) -> 
                 print(f"Video: {write_video(config, run)}")
             return 0
     else:
-        label = Path(config.reward.partition(":")[0]).stem  # of a reward in a file, the file's name
-        run = create_run(config, command.out or Path("runs") / f"{config.env}-{label}-{config.seed}")
+        run = create_run(config, command.out or default_folder(config.env, config.reward, config.seed))
     try:
         with stop_signals() as stop, watching(config) as watch:
             summary = train(config, run, watch, stop, resume=command.resume is not None)

@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 from element_rl.encoders.frozen import FrozenEncoder, load_encoder
 from element_rl.entropy_range import SHORTEST, line, seen_episodes
+from element_rl.envs.registered import registration_of
 from element_rl.envs.screens import ScreenSpec
 from element_rl.explore import COMPILING, TRANSFER, Interrupted, Progress, Watcher, random_policy_watcher
 from element_rl.metrics_log import FINAL_SHARE, best_episodes, final_averages
@@ -281,7 +281,7 @@ class OnPolicy:
         if self._crew is None:
             a3c, learns = self.config.a3c, self.agents[0].bonus is not None
             shapes = {name: array.shape for name, array in self.agents[0].parameters().items()} if learns else {}
-            options, registration = env_options(self.config), gymnasium.spec(self.spec.name)
+            options, registration = env_options(self.config), registration_of(self.spec.name)
             surroundings = Surroundings(self.spec, registration, options, a3c.local_steps, a3c.hidden_size, shapes)
             self._crew = Crew(surroundings, self.seeds, self.config.workers, self.config.restarts, self._places)
         return self._crew

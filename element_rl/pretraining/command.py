@@ -20,7 +20,7 @@ from element_rl.pretraining.pretrain import (
     pretrain_encoder,
     reopen_encoder_run,
 )
-from element_rl.runs import RunFolder
+from element_rl.runs import RunFolder, default_folder
 from element_rl.settings import resumed_folder, settings_from_json
 from element_rl.stopping import INTERRUPTED, stop_signals
 
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
     if folder is None:
         args = tyro.cli(PretrainEncoder, args=arguments, prog=prog)
         config = args.config
-        run = create_encoder_run(config, args.out or _default_folder(config))
+        run = create_encoder_run(config, args.out or default_folder(config.env, "encoder", config.seed))
     else:
         stored = settings_from_json(PretrainConfig, RunFolder.open(folder).config["settings"])
         args = tyro.cli(PretrainEncoder, args=arguments, prog=prog, default=PretrainEncoder(stored, resume=folder))
@@ -60,10 +60,6 @@ def main(arguments: list[str]) -> int:
     _table(summary)
     print(f"Encoder: {run.path}")
     return 0
-
-
-def _default_folder(config: PretrainConfig) -> Path:
-    return Path("runs") / f"{config.env.rpartition(':')[2].replace('/', '-')}-encoder-{config.seed}"
 
 
 @contextlib.contextmanager

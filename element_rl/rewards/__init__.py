@@ -46,7 +46,7 @@ def make_reward(name: str, env: str | None = None, **options: Any) -> Reward:
     try:
         if name == "element":
             _refuse_unknown(name, options, ElementConfig)
-            preset = PRESETS.get((env or "").split("-v")[0], ElementConfig())
+            preset = PRESETS.get((env or "").rpartition(":")[2].split("-v")[0], ElementConfig())
             return ElementReward(dataclasses.replace(preset, **options))
         if name == "extrinsic":
             return ExtrinsicReward(**options)

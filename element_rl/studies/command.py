@@ -164,7 +164,6 @@ def _resized(scale: Scale, envs: tuple[str, ...], command: StudyCommand) -> Scal
 
 def _full_name(env: str, study: Study, scale: Scale) -> str:
     """An environment's name with its version, and with the module that registers it, if it was given."""
-    module, colon, _ = env.rpartition(":")
     if is_screen(env) and scale.screens is None:
         raise ValueError(
             f"The study {study.name} is of robots, and {env} shows images: choose a robot, or the study coverage, "
@@ -176,7 +175,7 @@ def _full_name(env: str, study: Study, scale: Scale) -> str:
             f"The study {study.name} asks where agents have been, and {spec.name} has no coverage map; choose a robot, "
             "PointMaze, Rooms-v0, mario, or the study episodic-entropy."
         )
-    return f"{module}{colon}{spec.name}"
+    return spec.name
 
 
 def chosen_cells(study: Study, scale: Scale, methods: Sequence[str]) -> list[Cell]:
