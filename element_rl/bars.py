@@ -36,11 +36,11 @@ def bar_or_lines(
     The bar counts `unit`s of each `one`: steps of a seed, updates of an agent.
     """
     if not draws_bars(console):
-        yield _line_printer(unit, status, one)
+        yield _noting(_line_printer(unit, status, one), console)
         return
     with Bars(*row_columns(console), console=console) as bars:
         task = bars.add_task("", total=total, unit=unit, one=one, parts=("starting",), agents=1)
-        yield lambda progress: _show(bars, task, progress, status)
+        yield _noting(lambda progress: _show(bars, task, progress, status), console)
 
 
 @contextlib.contextmanager
@@ -92,6 +92,19 @@ def speed_text(speed: float, unit: str, one: str, agents: int) -> str:
     """How fast each of the agents is."""
     number = f"{speed:,.0f}" if speed >= 10 else f"{speed:.1f}"
     return f"{number} {unit}/s" + (f" per {one}" if agents > 1 else "")
+
+
+def _noting(watch: Callable[[Progress], None], console: Console) -> Callable[[Progress], None]:
+    """The same watcher, which also prints a run's note, once: above the bar, or among the lines."""
+    printed = {""}
+
+    def tell(progress: Progress) -> None:
+        watch(progress)
+        if progress.note not in printed:
+            printed.add(progress.note)
+            console.print(progress.note, style="bold", markup=False, highlight=False, soft_wrap=True)
+
+    return tell
 
 
 def _show(bars: Bars, task: TaskID, progress: Progress, status: Status) -> None:

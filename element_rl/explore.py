@@ -22,6 +22,7 @@ from jaxtyping import Float
 
 from element_rl.agents.host_policy import squashed_gaussian_action
 from element_rl.config import ExploreConfig, Resolved, agent_seeds, parsed_options, resolved
+from element_rl.entropy_range import SHORTEST, line, seen_episodes
 from element_rl.envs.collector import Chunk, Collector
 from element_rl.envs.robots import EnvSpec
 from element_rl.learner import Learner, LearnerState
@@ -29,6 +30,7 @@ from element_rl.metrics import Tracker
 from element_rl.metrics_log import FINAL_SHARE, best_episodes, final_averages
 from element_rl.provenance import commit, hardware, versions
 from element_rl.rewards import Reward, make_reward
+from element_rl.rewards.element import ElementReward
 from element_rl.runs import METRIC_COLUMNS, RunError, RunFolder
 from element_rl.trees import arrays_to_tree, tree_to_arrays
 
@@ -45,6 +47,7 @@ class Progress(NamedTuple):
     latest: dict[str, float]  # the last logged metrics, averaged over the agents
     agents: int = 1  # that train side by side, each of which has made `step` steps
     doing: str = ""  # what keeps the run from stepping just now, such as compiling
+    note: str = ""  # a line that a person should read once, as soon as it is known
 
 
 Watcher = Callable[[Progress], None]
@@ -134,6 +137,7 @@ class Explorer:
         self.episode_index = np.zeros(len(self.seeds), np.int64)
         self.seconds = 0.0  # of training, over all resumptions
         self.latest: dict[str, float] = {}
+        self.entropy_note: str | None = None  # what is wrong with the reward's entropy; None until an episode was seen
         self.rows: list[dict[str, Any]] = []  # of metrics, where there is no folder for them
 
     @property
@@ -204,7 +208,7 @@ class Explorer:
         """How far the run is, for a watcher."""
         agents = len(self.seeds)
         rate = self.step * agents / max(self.seconds, 1e-9)
-        return Progress(self.step, self.config.steps, rate, self.latest, agents, doing)
+        return Progress(self.step, self.config.steps, rate, self.latest, agents, doing, self.entropy_note or "")
 
     def _will_learn(self) -> bool:
         """By the time the longest possible episode is over, every agent has transitions to learn from."""
@@ -231,6 +235,17 @@ class Explorer:
         chunk, self._unsettled = self._unsettled, None
         self.tracker.see_chunk(chunk, self.learner.ingest(chunk))
         self.episode_index = np.array(chunk.episode_index)
+        self._judge_entropy()
+
+    def _judge_entropy(self) -> None:
+        """Once, when every agent has an episode: can the entropy that the reward sees tell episodes apart?"""
+        reward, tracker = self.learner.reward, self.tracker
+        if self.entropy_note is not None or not isinstance(reward, ElementReward):
+            return
+        if tracker.last_length.min() >= SHORTEST:
+            latest = zip(tracker.last_start.tolist(), tracker.last_length.tolist(), strict=True)
+            episodes = [self.learner.states_of(agent, *where) for agent, where in enumerate(latest)]
+            self.entropy_note = line(seen_episodes(episodes, reward.config))
 
     def save(self) -> None:
         """Write a checkpoint."""

@@ -11,13 +11,12 @@ from rich.table import Table
 
 from element_rl.bars import bar_or_lines, stages_or_lines
 from element_rl.config import ExploreConfig
+from element_rl.entropy_range import evaluation_sentence
 from element_rl.envs.robots import HEALTH_OPTION
 from element_rl.explore import Progress as RunProgress
 from element_rl.explore import Watcher
 from element_rl.metrics_log import FINAL_SHARE
 from element_rl.runs import RunFolder
-
-SATURATED = 0.95  # share of log2 T above which the episodic reward has nothing left to say
 
 
 @contextlib.contextmanager
@@ -85,11 +84,8 @@ def summary_table(summary: dict[str, Any]) -> None:
     table.add_row("best task return", *(_best_episode(each) for each in measured))
     Console().print(table)
     saturation = [value for value in summary["entropy_saturation"] if value is not None]
-    if saturation and max(saturation) > SATURATED:
-        Console().print(
-            f"[bold]Episodic entropy is {max(saturation):.0%} of its ceiling log2 T[/bold]: it cannot tell episodes apart. "
-            "Use a larger bandwidth, or an encoder with smaller outputs."
-        )
+    if saturation and (said := evaluation_sentence(float(np.mean(saturation)))):
+        Console().print(said, style="bold", highlight=False)
     together = f" of all {seeds} seeds together" if seeds > 1 else ""
     Console().print(
         f"{summary['env_steps_per_second']:,.0f} environment steps/s{together}, "

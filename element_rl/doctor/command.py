@@ -91,8 +91,11 @@ def _check_bonus(trial: "Trial", with_sb3: bool) -> Iterator[Finding]:
     from element_rl.doctor.learning import check_learner
     from element_rl.doctor.sb3_learning import check_sb3
     from element_rl.doctor.terms import check_terms
+    from element_rl.doctor.explorer import check_entropy, check_explore
     from element_rl.doctor.trial import judge
 
+    taken = check_explore(trial.settings)
+    yield taken
     try:
         trial.collect()
         judgement = judge(trial)
@@ -112,6 +115,8 @@ def _check_bonus(trial: "Trial", with_sb3: bool) -> Iterator[Finding]:
         yield finding
     if failed:
         return
+    if entropy := check_entropy(trial, explored=taken.status == "ok"):
+        yield entropy
     yield check_cost(trial, judgement)
     if recall := check_recall(trial):
         yield recall

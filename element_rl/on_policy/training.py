@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from element_rl.encoders.frozen import FrozenEncoder, load_encoder
+from element_rl.entropy_range import SHORTEST, line, seen_episodes
 from element_rl.envs.registered import registration_of
 from element_rl.envs.screens import ScreenSpec
 from element_rl.explore import COMPILING, TRANSFER, Interrupted, Progress, Watcher, random_policy_watcher
@@ -98,6 +99,7 @@ class OnPolicy:
         self.pending = PendingRows(self.seeds)
         self.rows: list[dict[str, Any]] = []  # of metrics, where there is no folder for them
         self.latest: dict[str, float] = {}
+        self.entropy_note: str | None = None  # what is wrong with the reward's entropy; None until an episode was seen
         self.seconds = 0.0  # of training, over all resumptions
         self._claimed = [0] * len(self.seeds)  # steps delivered, and those that workers may be making
         self._allowed: dict[tuple[int, int], int] = {}  # to each worker
@@ -222,6 +224,7 @@ class OnPolicy:
         self.measures.see_rollout(index, rollout, learned.metrics)
         if rollout.ended:
             self.measures.see_episode(index, rollout, learned.episode)
+            self._judge_entropy()
         every = self.config.log_every or 1
         due = list(range((before // every + 1) * every, agent.steps + 1, every))
         if agent.steps >= self.config.steps and self.config.steps not in due:
@@ -229,6 +232,14 @@ class OnPolicy:
         for step in due:
             self.pending.add(step, index, self.measures.row(index))
             agent.measured = False
+
+    def _judge_entropy(self) -> None:
+        """Once, when every agent has an episode: can the entropy that the reward sees tell episodes apart?"""
+        bonus, episodes = self.agents[0].bonus, self.measures.last_states
+        if self.entropy_note is not None or not isinstance(bonus, ElementBonus):
+            return
+        if min(map(len, episodes)) >= SHORTEST:
+            self.entropy_note = line(seen_episodes(episodes, bonus.config.element), as_options=True)
 
     def _start(self, index: int, worker: int) -> None:
         """Let a worker act again, unless the agent's steps are all made or being made."""
@@ -260,7 +271,8 @@ class OnPolicy:
         return self.step if self.step >= self.config.steps else self.step // every * every
 
     def _progress(self, doing: str = "") -> Progress:
-        return Progress(self.step, self.config.steps, self._rate(), self.latest, len(self.agents), doing)
+        note = self.entropy_note or ""
+        return Progress(self.step, self.config.steps, self._rate(), self.latest, len(self.agents), doing, note)
 
     def _rate(self) -> float:
         return sum(agent.steps for agent in self.agents) / max(self.seconds, 1e-9)

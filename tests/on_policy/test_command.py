@@ -55,6 +55,16 @@ def test_stopped_by_a_signal_and_continued(tmp_path: Path, capsys: pytest.Captur
     assert "element on-policy Rooms-v0 --reward extrinsic" in page
 
 
+def test_it_says_early_that_its_entropy_is_blind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["Rooms-v0", "--state-dim", "4", "--env-options", "max_episode_steps=50", *SMALL, "--no-figures"]
+    arguments += ["--steps", "150", "--random-seeds", "0", "--reward-options", "bandwidth=1e6"]
+    assert main([*arguments, "--out", str(tmp_path / "run")]) == 0
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Episodic entropy is ")]
+    assert len(said) == 1
+    assert "blind: at bandwidth 1e+06 the 50 states" in said[0]
+    assert "Use --reward-options bandwidth=" in said[0]
+
+
 def test_the_film_is_of_the_best_episode(tmp_path: Path) -> None:
     out = tmp_path / "run"
     arguments = ["Rooms-v0", "--reward", "random", "--env-options", "max_episode_steps=40", *SMALL, "--seeds", "2"]
