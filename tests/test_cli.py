@@ -1,5 +1,6 @@
 """Mistakes are answered by one sentence and exit code 2, and lose nothing."""
 
+import dataclasses
 import os
 import shlex
 import subprocess
