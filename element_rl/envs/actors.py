@@ -142,7 +142,7 @@ class Actor:
         agent, self.index = divmod(row, population.num_envs)
         self.name = f"Agent {agent}" + (f", environment {self.index}," if population.num_envs > 1 else "")
         self.spec = population.spec
-        self.env = make_env(population.spec.name, **population.env_options)
+        self.env = make_env(population.registration.id, **population.env_options)  # it is registered: see ActorGroup
         self.policy = population.policy
         self.chunk_steps = population.env_steps
         self.seed = population.agent_seeds[agent]
