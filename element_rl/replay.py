@@ -302,7 +302,7 @@ class Ledger:
 
 def stored_episodes(
     running_start: Int[np.ndarray, " L"],
-    lengths: Sequence[Int[np.ndarray, " F"]],
+    lengths: Sequence[Int[np.ndarray, " _"]],
     agent: int,
     num_envs: int = 1,
     steps: int | None = None,

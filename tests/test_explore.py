@@ -106,6 +106,26 @@ def test_interrupted_anywhere_and_resumed(undisturbed: RunFolder, tmp_path: Path
     assert_same(outcome(undisturbed), outcome(run))
 
 
+def test_several_environments_per_agent_are_resumed_and_shared_by_workers(tmp_path: Path) -> None:
+    """Four environments of each agent; stopped in the middle of episodes, in one process and in three."""
+    config = dataclasses.replace(SMALL, envs_per_agent=4, steps=1_200, replay_size=4_000)
+    whole = create_run(config, tmp_path / "whole")
+    explore(config, whole)
+    metrics = whole.read_metrics()
+    last = metrics["step"] == 1_200
+    assert (metrics["episodes"][last] >= 12).all()
+    assert (metrics["memory_size"][last] > 300).all()
+    # Every step was seen, and the observation that each episode began with.
+    records = 1_200 + metrics["episodes"][last] + 4
+    assert (whole.load_visits().sum(axis=(1, 2)) <= records).all()
+    shared = dataclasses.replace(config, workers=3)
+    parts, calls = create_run(shared, tmp_path / "parts"), []
+    with pytest.raises(Interrupted):
+        explore(shared, parts, stop=lambda: len(calls) >= 17 or bool(calls.append(1)))
+    explore(shared, parts, resume=True)
+    assert_same(outcome(whole), outcome(parts))
+
+
 def test_workers_make_no_difference(undisturbed: RunFolder, tmp_path: Path) -> None:
     config = dataclasses.replace(SMALL, workers=2)
     run = create_run(config, tmp_path / "run")

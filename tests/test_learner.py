@@ -30,15 +30,20 @@ def copied(chunk: Chunk) -> Chunk:
 @pytest.fixture(scope="module")
 def chunks() -> tuple[list[Chunk], object]:
     """Twelve chunks of two agents acting at random."""
-    with Collector(ENV, [3, 4], CHUNK, None, {}, env_options={"max_episode_steps": 60}, num_workers=0) as collector:
+    return collected_chunks()
+
+
+def collected_chunks(number: int = 12, num_envs: int = 1) -> tuple[list[Chunk], object]:
+    options = {"max_episode_steps": 60}
+    with Collector(ENV, [3, 4], CHUNK, None, {}, options, num_workers=0, num_envs=num_envs) as collector:
         collected = []
-        for index in range(12):
+        for index in range(number):
             collector.start(index, None)
             collected.append(copied(collector.wait()))
         return collected, collector.spec
 
 
-def make_learner(spec, seeds=(3, 4), capacity: int = 2_000, reward=None, **options) -> Learner:
+def make_learner(spec, seeds=(3, 4), capacity: int = 2_000, reward=None, num_envs: int = 1, **options) -> Learner:
     settings = {"memory": "exact", "update_interval": 100, "update_steps": 40, "estimator": "renyi"} | options
     reward = make_reward("element", **settings) if reward is None else reward
     agent = sac.agent(SMALL, spec.observation_dim, spec.action_dim)
@@ -50,6 +55,7 @@ def make_learner(spec, seeds=(3, 4), capacity: int = 2_000, reward=None, **optio
         capacity,
         CHUNK,
         total_steps=2_000,
+        num_envs=num_envs,
     )
 
 
@@ -70,32 +76,36 @@ def agent_chunk(chunk: Chunk, agent: int) -> Chunk:
     return Chunk(**{f.name: getattr(chunk, f.name)[agent : agent + 1] for f in dataclasses.fields(Chunk)})
 
 
-@pytest.mark.parametrize(("memory", "capacity"), [("exact", 2_000), ("hnsw", 2_000), ("exact", 300)])
-def test_notes_equal_a_fresh_query_after_any_number_of_chunks(chunks, memory: str, capacity: int) -> None:
+@pytest.mark.parametrize(
+    ("memory", "capacity", "num_envs"),
+    [("exact", 2_000, 1), ("hnsw", 2_000, 1), ("exact", 300, 1), ("exact", 1_000, 5), ("hnsw", 2_000, 2)],
+)
+def test_notes_equal_a_fresh_query_after_any_number_of_chunks(
+    chunks, memory: str, capacity: int, num_envs: int
+) -> None:
     """Every sampleable transition's note is the three nearest of all states that entered, its own node left out —
-    also after the ring has come round."""
-    collected, spec = chunks
-    learner = make_learner(spec, memory=memory, capacity=capacity)
-    steps = np.zeros(2, int)
+    also after the ring has come round, and where an agent has several environments."""
+    collected, spec = chunks if num_envs == 1 else collected_chunks(24, num_envs)
+    learner = make_learner(spec, memory=memory, capacity=capacity, num_envs=num_envs)
     entered: list[list[np.ndarray]] = [[], []]
     own_of: list[dict[bytes, int]] = [{}, {}]
     for chunk in collected:
         for episode in learner.ingest(chunk):
             states = np.asarray(learner.state.replay.state)[episode.agent]
             for t in range(episode.length):
-                if in_update_window(episode.step + t, learner.reward.config):
-                    state = states[(episode.start + t + 1) % capacity]
+                if in_update_window(episode.step + num_envs * t, learner.reward.config):
+                    state = states[(episode.start + num_envs * (t + 1)) % capacity]
                     own_of[episode.agent][state.tobytes()] = len(entered[episode.agent])
                     entered[episode.agent].append(state)
-            steps[episode.agent] += episode.length
     for agent in range(2):
         assert len(entered[agent]) > 50
         memory_states = np.array(entered[agent], np.float64)
         replay = one_agent(learner.state.replay, agent)
-        tail, count = int(learner.ledger.sample_tail[agent]), int(learner.ledger.sample_count[agent])
-        assert count > 0.25 * capacity if capacity < 1000 else count > 400
-        slots = replay.sampleable[(tail + np.arange(count)) % capacity]
-        states = replay.state[(slots + 1) % capacity]
+        tails, counts = learner.ledger.sampleable()[agent]
+        assert counts.sum() > 0.25 * capacity if capacity < 1000 else counts.sum() > 400
+        rings = [(tail + num_envs * np.arange(count)) % capacity for tail, count in zip(tails, counts, strict=True)]
+        slots = replay.sampleable[np.concatenate(rings)]
+        states = replay.state[(slots + num_envs) % capacity]
         distances = np.linalg.norm(states[:, None].astype(np.float64) - memory_states[None], axis=-1)
         for row, state in enumerate(states):
             own = own_of[agent].get(state.tobytes())

@@ -140,3 +140,54 @@ def test_released_transitions_are_sampled_with_their_notes() -> None:
     counts = np.bincount(batch.observation[:, 0].astype(int))[5:]
     assert counts.min() > 70, "uniform over the three"
     assert not replay.notes["n"][0].any(), "the other agent's notes are untouched"
+
+
+def test_environments_of_an_agent_share_its_ring_and_take_turns() -> None:
+    """Two agents with two environments each: rows 0 and 1 are the first agent's."""
+    ledger = Ledger(2, 40, longest_episode=5, chunk_records=6, num_envs=2)
+    final = np.zeros((4, 6), bool)
+    final[1, 2] = final[3, 3] = True
+    slots, finished = ledger.place(final, np.array([4, 5, 0, 4], np.int32))
+    assert slots.tolist() == [
+        [0, 2, 4, 6, 40, 40],
+        [1, 3, 5, 7, 9, 40],
+        [40] * 6,
+        [1, 3, 5, 7, 40, 40],
+    ]
+    # agent, slot, length, step of the agent, place among those that may be drawn
+    assert [tuple(e) for e in finished] == [(0, 1, 2, 1, 1), (1, 1, 3, 1, 1)]
+    assert ledger.sampleable().tolist() == [[[0, 1], [0, 2]], [[0, 1], [0, 3]]]
+    assert ledger.filled(0) == 10
+    assert ledger.filled(1) == 8
+    assert ledger.running_slots(1).tolist() == [7, 9]
+    final[:] = False
+    final[1, 1] = True
+    _, finished = ledger.place(final, np.array([1, 2, 0, 1], np.int32))
+    assert [tuple(e) for e in finished] == [(0, 7, 3, 5, 5)]  # its first step was the third of environment 1
+
+
+def test_draws_fall_to_all_environments_of_an_agent() -> None:
+    """Environment 0 may draw slots 2 and 4, environment 1 slot 3; the next observation is two slots on."""
+    replay = ring.create(1, 8, observation_dim=1, action_dim=1, state_dim=1, note_shapes={})
+    replay = replay._replace(
+        observation=jnp.arange(8.0).reshape(1, 8, 1),
+        sampleable=jnp.array([[0, 3, 0, 0, 2, 0, 4, 0]], jnp.int32),  # tails at 4 and 1
+    )
+    agent = jax.tree.map(lambda leaf: leaf[0], replay)
+    batch = ring.sample(agent, jax.random.key(0), 600, jnp.array([4, 1]), jnp.array([2, 1]))
+    drawn, times = np.unique(np.asarray(batch.observation[:, 0]), return_counts=True)
+    assert drawn.tolist() == [2, 3, 4]
+    assert times.min() > 150  # uniform: 200 each
+    np.testing.assert_array_equal(batch.next_observation, batch.observation + 2)
+
+
+def test_stored_episodes_are_those_that_finished() -> None:
+    ledger = Ledger(1, 40, longest_episode=5, chunk_records=6, num_envs=2)
+    final = np.zeros((2, 6), bool)
+    final[0, [1, 4]] = final[1, 3] = True
+    expected = [(episode.start, episode.length) for episode in ledger.place(final, np.array([6, 5], np.int32))[1]]
+    arrays = ledger.to_arrays()
+    lengths = [arrays[f"lengths_{row}"] for row in range(2)]
+    assert ring.stored_episodes(arrays["running_start"], lengths, 0, 2) == expected
+    newest = ring.stored_episodes(arrays["running_start"], lengths, 0, 2, steps=6)
+    assert newest == [expected[1], expected[2]]

@@ -37,6 +37,34 @@ def test_records_are_those_of_a_plain_loop(name: str, options: dict[str, Any], c
             )
 
 
+def test_environments_of_an_agent_act_on_its_policy_with_noise_of_their_own() -> None:
+    """The first environment does what an agent with one does; the others differ, whoever steps them."""
+    shapes = {"weight": (11, 3), "bias": (3,)}
+    generator = np.random.default_rng(0)
+    parameters = {name: generator.normal(size=(2, *shape)).astype(np.float32) for name, shape in shapes.items()}
+    found = {}
+    for workers in (0, 2):
+        for num_envs in (1, 3):
+            settings = ([8, 9], 20 * num_envs, acting_probes.linear_policy, shapes)
+            with Collector("Hopper", *settings, num_workers=workers, num_envs=num_envs) as collector:
+                collector.start(0, parameters)
+                chunk = collector.wait()
+                rows = len(chunk.count)
+                found[workers, num_envs] = [
+                    {name: array.copy() for name, array in _records_of(chunk, row).items()} for row in range(rows)
+                ]
+    for agent in range(2):
+        alone, (first, second, third) = found[0, 1][agent], found[0, 3][3 * agent : 3 * agent + 3]
+        _assert_same(first, alone)
+        assert not np.array_equal(first["action"][:5], second["action"][:5])
+        assert not np.array_equal(second["action"][:5], third["action"][:5])
+    for ours, theirs in zip(found[0, 3], found[2, 3], strict=True):
+        for name in FIELDS:
+            np.testing.assert_allclose(ours[name], theirs[name], atol=1e-5)
+    with pytest.raises(ValueError, match="divide chunk_steps, not 3 environments and 20 steps"):
+        Collector("Hopper", [8], 20, None, {}, num_workers=0, num_envs=3)
+
+
 def _plain_loop(name: str, options: dict[str, Any], seed: int, chunk_steps: int, num_chunks: int) -> list[Records]:
     """What the collector should record, written as one would with Gymnasium alone."""
 
