@@ -169,7 +169,7 @@ def sb3_buffer(folder: Path) -> dict[str, Any]:
     for name, more in (("element", {}), ("rnd", {"feature_dim": 8, "target_sizes": (16,), "predictor_sizes": (16,)})):
         envs = DummyVecEnv([lambda: gymnasium.make("Hopper-v5", max_episode_steps=60)] * 2)
         envs.seed(0)
-        options = {"reward": name, "env_id": "Hopper-v5", "total_steps": 600, "reward_options": more}
+        options = {"reward": name, "env_id": "Hopper-v5", "total_steps": 600, "options": more}
         agent = SAC(
             *("MlpPolicy", envs),
             **{"replay_buffer_class": IntrinsicReplayBuffer, "replay_buffer_kwargs": options, "buffer_size": 2000},
@@ -287,13 +287,19 @@ def digest(array: np.ndarray) -> dict[str, Any]:
     return {"shape": list(array.shape), "dtype": str(array.dtype), "sha256": hashed, "sum": total}
 
 
-def record(names: Sequence[str]) -> dict[str, Any]:
-    """The streams of these names, or all, each in a folder of its own that is removed."""
-    found = {}
+def record(out: Path, names: Sequence[str] = ()) -> dict[str, Any]:
+    """The streams of these names, or all, each in a folder of its own that is removed.
+
+    The file is written after every stream, and streams that it has already are not run again.
+    """
+    found: dict[str, Any] = json.loads(out.read_text()) if out.exists() else {}
     for name in names or STREAMS:
+        if name in found:
+            continue
         with tempfile.TemporaryDirectory() as folder:
             print(name, file=sys.stderr, flush=True)
             found[name] = STREAMS[name](Path(folder))
+        out.write_text(json.dumps(found, indent=1))
     return found
 
 
@@ -313,7 +319,7 @@ if __name__ == "__main__":
     os.environ.setdefault("MUJOCO_GL", "disable")
     verb, *arguments = sys.argv[1:]
     if verb == "record":
-        Path(arguments[0]).write_text(json.dumps(record(arguments[1:]), indent=1))
+        record(Path(arguments[0]), arguments[1:])
     else:
         old, new = (json.loads(Path(path).read_text()) for path in arguments)
         found = differences(old, new)
