@@ -169,7 +169,8 @@ def sb3_buffer(folder: Path) -> dict[str, Any]:
     for name, more in (("element", {}), ("rnd", {"feature_dim": 8, "target_sizes": (16,), "predictor_sizes": (16,)})):
         envs = DummyVecEnv([lambda: gymnasium.make("Hopper-v5", max_episode_steps=60)] * 2)
         envs.seed(0)
-        options = {"reward": name, "env_id": "Hopper-v5", "total_steps": 600, "options": more}
+        options = {"reward": name, "env_id": "Hopper-v5", "total_steps": 600, "max_episode_steps": 60}
+        options["options"] = more
         agent = SAC(
             *("MlpPolicy", envs),
             **{"replay_buffer_class": IntrinsicReplayBuffer, "replay_buffer_kwargs": options, "buffer_size": 2000},
