@@ -365,9 +365,7 @@ class Explorer:
         self.collector.close()
 
 
-def random_policy(
-    settings: ExploreConfig | Resolved, watch: Watcher = lambda progress: None
-) -> dict[str, Any] | None:
+def random_policy(settings: ExploreConfig | Resolved, watch: Watcher = lambda progress: None) -> dict[str, Any] | None:
     """What uniformly random actions reach in as many steps: the same measures, for comparison."""
     config, spec, _ = resolved(settings)
     if config.random_seeds == 0:

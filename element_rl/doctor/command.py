@@ -76,10 +76,10 @@ def _parts(args: Doctor) -> Iterator[tuple[str, Iterator[Finding]]]:
 
 def _check_bonus(trial: "Trial", with_sb3: bool) -> Iterator[Finding]:
     from element_rl.doctor.cost import check_cost, check_recall
+    from element_rl.doctor.explorer import check_entropy, check_explore
     from element_rl.doctor.learning import check_learner
     from element_rl.doctor.sb3_learning import check_sb3
     from element_rl.doctor.terms import check_terms
-    from element_rl.doctor.explorer import check_entropy, check_explore
     from element_rl.doctor.trial import judge
 
     taken = check_explore(trial.settings)

@@ -192,7 +192,9 @@ def check_saturation(metrics: Metrics, settings: Mapping[str, Any]) -> Finding |
 def _bandwidth_advice(settings: Mapping[str, Any]) -> str:
     """What to do about a logged entropy that says nothing: the reward has an estimator and a bandwidth of its own."""
     if settings.get("reward") != "element":
-        return f"It says nothing of these episodes; the reward {settings.get('reward')} does not use it. Look at coverage."
+        return (
+            f"It says nothing of these episodes; the reward {settings.get('reward')} does not use it. Look at coverage."
+        )
     own = settings.get("bandwidth")
     if settings.get("estimator") == "knn" or own not in (None, 1.0):
         used = "has no bandwidth" if settings.get("estimator") == "knn" else f"has bandwidth {own:g}"
