@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import tyro
 
 from element_rl import __version__
+from element_rl.options import read_options
 from element_rl.stopping import INTERRUPTED, stop_signals
 
 USER_ERROR = 2  # exit code when the user has to change something
@@ -115,19 +116,19 @@ def _explore(arguments: list[str]) -> int:
         """Train agents that explore, without any task reward (Algorithm 3 of the ELEMENT paper)."""
 
         config: Annotated[ExploreConfig, tyro.conf.arg(name="")]
-        out: Path | None = None  # the run's folder (runs/ENV-REWARD-SEED)
-        resume: Path | None = None  # continue the run in this folder; settings are taken from it
-        figures: bool = True  # act with the checkpoint policies and draw figures at the end
+        # Folder of the run. (default: runs/ENV-REWARD-SEED)
+        out: Path | None = None
+        # Folder of a run to continue; settings are taken from it. (default: a new run begins)
+        resume: Path | None = None
+        # Act with the checkpoint policies and draw figures at the end.
+        figures: bool = True
 
     folder = resumed_folder(arguments)
     default: Explore | None = None
     if folder is not None:
         stored = RunFolder.open(folder).config
         default = Explore(config_from_json(stored["settings"]), resume=folder)
-    if default is None:
-        args = tyro.cli(Explore, args=arguments, prog="element explore")
-    else:
-        args = tyro.cli(Explore, args=arguments, prog="element explore", default=default)
+    args = read_options(Explore, arguments, "element explore", default)
     _refuse_elements_own(args.config.reward, arguments)
     settings = resolved(args.config)
     config = settings.config
@@ -176,15 +177,23 @@ def _evaluate(arguments: list[str]) -> int:
     class Evaluate:
         """Act with the policies of a run's checkpoints; trajectories, returns and entropies go to its evaluation folder."""
 
-        run: tyro.conf.Positional[Path]  # a folder that explore, on-policy, mario or offline wrote
-        episodes: int = 5  # per checkpoint and seed
-        deterministic: bool = False  # act with the mean of the policy (of choices: the likeliest) instead of sampling
-        checkpoint: int | None = None  # only this one (steps); all by default
-        video: bool = False  # also write an mp4 of one episode of the last policy evaluated
-        out: Path | None = None  # where to write instead of RUN/evaluation
-        workers: int | None = None  # processes that act (one per core); 0 acts in this process
+        # Folder of the run, made by element explore, on-policy, mario or offline.
+        run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
+        # Episodes of each checkpoint and seed.
+        episodes: int = 5
+        # Act with the policy's mean or likeliest action instead of sampling.
+        deterministic: bool = False
+        # Step of the only checkpoint to act with. (default: all checkpoints)
+        checkpoint: int | None = None
+        # Write an mp4 of one episode of the last policy evaluated.
+        video: bool = False
+        # Folder to write to. (default: RUN/evaluation)
+        out: Path | None = None
+        # Processes that act; 0 acts in the command's own process.
+        # (default: one per core, or none where there is little to do)
+        workers: int | None = None
 
-    args = tyro.cli(Evaluate, args=arguments, prog="element evaluate")
+    args = read_options(Evaluate, arguments, "element evaluate")
     run = RunFolder.open(args.run)
     with acting() as watch:
         result = evaluate(
@@ -202,14 +211,18 @@ def _plot(arguments: list[str]) -> int:
     from element_rl.plots import plot_run
     from element_rl.runs import RunFolder
 
+    some_runs = tyro.conf.arg(metavar="RUN ...", help_behavior_hint="(required)")
+
     @dataclass(frozen=True)
     class Plot:
         """Draw coverage, density, entropy, reward terms and trajectories of runs; several runs share the curves."""
 
-        runs: tyro.conf.Positional[tuple[Path, ...]]  # folders that `element explore` wrote
-        out: Path | None = None  # where the figures go (the first run's figures folder)
+        # Folders of the runs, made by element explore, on-policy or mario.
+        runs: tyro.conf.Positional[Annotated[tuple[Path, ...], some_runs]]
+        # Folder for the figures. (default: the first run's own, RUN/figures)
+        out: Path | None = None
 
-    args = tyro.cli(Plot, args=arguments, prog="element plot")
+    args = read_options(Plot, arguments, "element plot")
     if not args.runs:
         raise ValueError("Name at least one run folder to plot.")
     for path in plot_run([RunFolder.open(run) for run in args.runs], args.out):
@@ -224,10 +237,12 @@ def _report(arguments: list[str]) -> int:
     class Report:
         """Write the page (one HTML file that needs no network) of a run of explore, on-policy or mario, or of a study."""
 
-        folder: tyro.conf.Positional[Path]  # of a run or a study: runs/Ant-v5-element-0, runs/studies-small/coverage
-        out: Path | None = None  # the file (FOLDER/report.html)
+        # Folder of a run or of a study: runs/Ant-v5-element-0, runs/studies-small/coverage.
+        folder: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="FOLDER")]]
+        # File to write. (default: FOLDER/report.html)
+        out: Path | None = None
 
-    args = tyro.cli(Report, args=arguments, prog="element report")
+    args = read_options(Report, arguments, "element report")
     print(f"Report: {report(args.folder, args.out)}")
     return 0
 

@@ -166,6 +166,7 @@ def test_mistakes_are_answered_by_exit_code_2(capsys: pytest.CaptureFixture[str]
     for arguments, sentence in (
         (["Antt-v5"], "did you mean Ant-v5"),
         (["PointMaze", "--reward", "curiosity"], "no reward called 'curiosity'"),
+        (["PointMaze", "--position", "0", "7"], "which are 0 to 1; got 0, 7"),
         (["PointMaze", "--steps", "7"], "--steps must be at least 100"),
         ([str(tmp_path / "nothing")], "There is no run folder"),
         ([str(tmp_path)], "no config.json"),

@@ -26,11 +26,12 @@ ALLOWED = {
     "intrinsic": {"memory", "encoders", "envs", "replay", "rewards", "on_policy", "files", "trees"},
     "integrations": {"intrinsic", "entropy", "memory", "envs", "rewards", "files"},
     "entropy_range": {"entropy", "rewards"},
-    "doctor": {"agents", "entropy_range", "envs", "files", "integrations", "intrinsic", "memory", "rewards", "runs", "settings"}
-    | {"cores", "provenance", "__version__"},
+    "doctor": {"agents", "entropy_range", "envs", "files", "integrations", "intrinsic", "memory", "rewards", "runs"}
+    | {"cores", "options", "provenance", "settings", "__version__"},
     "metrics": {"entropy", "envs", "replay"},
     "trees": set(),
     "settings": set(),
+    "options": set(),
     "events": set(),
     "provenance": {"cores", "files"},
     "manifests": {"files"},

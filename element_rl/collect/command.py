@@ -4,7 +4,6 @@ import contextlib
 import shlex
 from collections.abc import Iterator
 
-import tyro
 from rich.console import Console
 
 from element_rl.bars import bar_or_lines
@@ -12,6 +11,7 @@ from element_rl.collect import CollectConfig, collect
 from element_rl.datasets.minari_folders import METADATA
 from element_rl.explore import Interrupted, Progress, Watcher
 from element_rl.files import read_json_object
+from element_rl.options import read_options
 from element_rl.stopping import INTERRUPTED, stop_signals
 
 DESCRIPTION = """Act with the policies of a run's checkpoints, all seeds side by side, and record a Minari dataset.
@@ -23,7 +23,7 @@ it is complete."""
 
 def main(arguments: list[str]) -> int:
     """Collect, and say what came of it."""
-    config = tyro.cli(CollectConfig, args=arguments, prog="element collect", description=DESCRIPTION)
+    config = read_options(CollectConfig, arguments, "element collect", description=DESCRIPTION)
     message = "Stopping: the parts that are done are kept; once more to end at once."
     try:
         with stop_signals(message) as stop, watching(config) as watch:

@@ -23,6 +23,7 @@ from element_rl.finetune.comparison import number_text
 from element_rl.finetune.config import FinetuneConfig
 from element_rl.finetune.training import Stage, Watcher, finetune, form_of, steps_finished, stored_transfer
 from element_rl.on_policy.config import OnPolicyConfig
+from element_rl.options import read_options
 from element_rl.runs import RunError, RunFolder
 from element_rl.settings import settings_from_json
 from element_rl.stopping import INTERRUPTED, stop_signals
@@ -42,10 +43,15 @@ class FinetuneCommand:
     """
 
     config: Annotated[FinetuneConfig, tyro.conf.arg(name="")]
-    out: Path | None = None  # where everything goes (runs/RUN-finetuned)
-    resume: Path | None = None  # continue what is in this folder; settings are taken from it
-    sac: SACConfig = field(default_factory=SACConfig)  # the learner of robots; not given: as in the run
-    a3c: A3CConfig = field(default_factory=A3CConfig)  # the learner on screens; not given: as in the run
+    # Folder where everything goes. (default: runs/RUN-finetuned)
+    out: Path | None = None
+    # Folder of a fine-tuning to continue; settings are taken from it. (default: a new one begins)
+    resume: Path | None = None
+    # The learner of robots, soft actor-critic; what is not given stays as in the run.
+    sac: SACConfig = field(default_factory=SACConfig)
+    # The learner on screens, asynchronous advantage actor-critic; what is not given stays as in the
+    # run.
+    a3c: A3CConfig = field(default_factory=A3CConfig)
 
 
 def main(arguments: list[str]) -> int:
@@ -73,7 +79,7 @@ def main(arguments: list[str]) -> int:
 def _parsed(arguments: list[str]) -> FinetuneCommand:
     """Twice: only when it is known which run, its settings can be the defaults of the learner's."""
     blank = FinetuneCommand(FinetuneConfig(NO_RUN))
-    first = tyro.cli(FinetuneCommand, args=arguments, prog="element finetune", default=blank)
+    first = read_options(FinetuneCommand, arguments, "element finetune", blank)
     config = first.config
     if first.resume is not None:
         stored = stored_transfer(first.resume)
@@ -85,7 +91,7 @@ def _parsed(arguments: list[str]) -> FinetuneCommand:
     settings = RunFolder.open(config.run).config.get("settings")
     sac, a3c = _learner_of(settings, "sac", SACConfig), _learner_of(settings, "a3c", A3CConfig)
     default = dataclasses.replace(first, config=config, sac=config.sac or sac, a3c=config.a3c or a3c)
-    command = tyro.cli(FinetuneCommand, args=arguments, prog="element finetune", default=default)
+    command = read_options(FinetuneCommand, arguments, "element finetune", default)
     config = dataclasses.replace(
         command.config,
         sac=None if command.sac == sac else command.sac,

@@ -15,6 +15,7 @@ from element_rl.bars import bar_or_lines
 from element_rl.explore import Interrupted, Progress, Watcher
 from element_rl.offline import create_offline_run, reopen_offline_run, train_offline
 from element_rl.offline.config import OfflineConfig
+from element_rl.options import read_options
 from element_rl.progress import resuming, said_finished, status_parts
 from element_rl.runs import RunFolder
 from element_rl.settings import resumed_folder, settings_from_json
@@ -26,19 +27,22 @@ class Offline:
     """Train agents on Minari datasets, without acting to learn: conservative Q-learning, or behaviour cloning."""
 
     config: Annotated[OfflineConfig, tyro.conf.arg(name="")]
-    out: Path | None = None  # the run's folder (runs/DATASET-ALGORITHM-SEED)
-    resume: Path | None = None  # continue the run in this folder; settings are taken from it
-    figures: bool = True  # draw the learning curve at the end
+    # Folder of the run. (default: runs/DATASET-ALGORITHM-SEED)
+    out: Path | None = None
+    # Folder of a run to continue; settings are taken from it. (default: a new run begins)
+    resume: Path | None = None
+    # Draw the learning curve at the end.
+    figures: bool = True
 
 
 def main(arguments: list[str]) -> int:
     """Run the command and return its exit code."""
     folder = resumed_folder(arguments)
-    if folder is None:
-        args = tyro.cli(Offline, args=arguments, prog="element offline")
-    else:
+    default = None
+    if folder is not None:
         stored = settings_from_json(OfflineConfig, RunFolder.open(folder).config["settings"])
-        args = tyro.cli(Offline, args=arguments, prog="element offline", default=Offline(stored, resume=folder))
+        default = Offline(stored, resume=folder)
+    args = read_options(Offline, arguments, "element offline", default)
     if args.resume is not None:
         run = reopen_offline_run(args.config, args.resume)
         if said_finished(run, args.config.steps, "update"):

@@ -17,6 +17,7 @@ from element_rl.on_policy.config import OnPolicyConfig, resolved
 from element_rl.on_policy.launch import create_run, reopen_run
 from element_rl.on_policy.training import train
 from element_rl.on_policy.video import write_video
+from element_rl.options import read_options
 from element_rl.progress import resuming, said_finished, status_parts, summary_table
 from element_rl.runs import RunFolder, default_folder
 from element_rl.settings import resumed_folder, settings_from_json
@@ -28,12 +29,15 @@ class OnPolicyCommand:
     """Train agents on images with asynchronous A3C (the paper's on-policy form)."""
 
     config: Annotated[OnPolicyConfig, tyro.conf.arg(name="")]
-    out: Path | None = None  # the run's folder (runs/ENV-REWARD-SEED)
-    resume: Path | None = None  # continue the run in this folder; settings are taken from it
-    figures: bool = True  # draw figures at the end
-    video: bool = (
-        False  # at the end, write the best episode (most cells, then furthest) to best_episode.mp4 in the run folder
-    )
+    # Folder of the run. (default: runs/ENV-REWARD-SEED)
+    out: Path | None = None
+    # Folder of a run to continue; settings are taken from it. (default: a new run begins)
+    resume: Path | None = None
+    # Draw figures at the end.
+    figures: bool = True
+    # Write the best episode (most cells, then furthest) to best_episode.mp4 in the run's folder at
+    # the end.
+    video: bool = False
 
 
 def main(arguments: list[str]) -> int:
@@ -49,12 +53,8 @@ def _run(arguments: list[str], name: str, begin_with: OnPolicyConfig | None) -> 
     folder = resumed_folder(arguments)
     if folder is not None:
         begin_with = settings_from_json(OnPolicyConfig, _stored(folder))
-    if begin_with is None:
-        command = tyro.cli(OnPolicyCommand, args=arguments, prog=name)
-    else:
-        command = tyro.cli(
-            OnPolicyCommand, args=arguments, prog=name, default=OnPolicyCommand(begin_with, resume=folder)
-        )
+    default = None if begin_with is None else OnPolicyCommand(begin_with, resume=folder)
+    command = read_options(OnPolicyCommand, arguments, name, default)
     config = resolved(command.config)[0]
     if command.resume is not None:
         run = reopen_run(config, command.resume)

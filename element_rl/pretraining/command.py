@@ -13,6 +13,7 @@ from rich.table import Table
 
 from element_rl.bars import stages_or_lines
 from element_rl.explore import Interrupted, Progress
+from element_rl.options import read_options
 from element_rl.pretraining.config import PretrainConfig
 from element_rl.pretraining.pretrain import (
     Watcher,
@@ -32,21 +33,24 @@ class PretrainEncoder:
     """Train an encoder of frames by ST-DIM on what a random policy sees, and freeze it."""
 
     config: Annotated[PretrainConfig, tyro.conf.arg(name="")]
-    out: Path | None = None  # the folder of the encoder (runs/ENV-encoder-SEED)
-    resume: Path | None = None  # continue what is in this folder; settings are taken from it
-    figures: bool = True  # draw the losses and the probe at the end
+    # Folder of the encoder. (default: runs/ENV-encoder-SEED)
+    out: Path | None = None
+    # Folder of a training to continue; settings are taken from it. (default: a new one begins)
+    resume: Path | None = None
+    # Draw the losses and the probe at the end.
+    figures: bool = True
 
 
 def main(arguments: list[str]) -> int:
     """Run the command and return its exit code."""
     folder, prog = resumed_folder(arguments), "element pretrain-encoder"
     if folder is None:
-        args = tyro.cli(PretrainEncoder, args=arguments, prog=prog)
+        args = read_options(PretrainEncoder, arguments, prog)
         config = args.config
         run = create_encoder_run(config, args.out or default_folder(config.env, "encoder", config.seed))
     else:
         stored = settings_from_json(PretrainConfig, RunFolder.open(folder).config["settings"])
-        args = tyro.cli(PretrainEncoder, args=arguments, prog=prog, default=PretrainEncoder(stored, resume=folder))
+        args = read_options(PretrainEncoder, arguments, prog, PretrainEncoder(stored, resume=folder))
         config = args.config
         run = reopen_encoder_run(config, folder)
     try:

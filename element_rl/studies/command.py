@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import tyro
 from rich.console import Console
@@ -21,6 +21,7 @@ from element_rl.bars import draws_bars, row_columns
 from element_rl.envs.robots import describe
 from element_rl.envs.screens import describe_screen, is_screen
 from element_rl.files import FileError
+from element_rl.options import read_options
 from element_rl.runs import RunFolder
 from element_rl.stopping import INTERRUPTED, stop_signals
 from element_rl.studies.grid import Cell, Scale, Study, cell_folder, is_done, record, with_needs
@@ -50,35 +51,56 @@ LINE_SECONDS = 30.0  # between two lines of progress where there is no terminal
 class StudyCommand:
     """Run an experiment of the paper and write its report. The same command, given again, goes on where it stopped."""
 
-    name: tyro.conf.Positional[
-        str
-    ]  # coverage, episodic-entropy, beta, trajectories, additivity, transfer, offline or maze
-    scale: Literal["smoke", "small", "paper"] = "small"  # seconds on a laptop, an hour on a GPU, the paper's budget
-    out: Path | None = None  # folder of the runs, shared by all studies of a scale (runs/studies-SCALE)
-    envs: tuple[str, ...] = ()  # only these environments; also ones that show images, such as mario or Rooms-v0
-    methods: tuple[str, ...] = ()  # only these methods, named as in the tables
-    seeds: int | None = None  # instead of the scale's
-    steps: int | None = None  # per seed, instead of the scale's
-    samples: int | None = None  # of trajectories, per checkpoint, and of offline, per seed, instead of the scale's
-    task_steps: int | None = (
-        None  # of transfer and offline: per seed, of learning the task online, instead of the scale's
-    )
-    updates: int | None = None  # of offline, instead of the scale's
-    conservative_weight: float | None = None  # of CQL, in offline: how much it keeps to its data (5; on screens 1)
-    anchor: float | None = None  # of transfer: what it costs the actor to leave the transferred policy (nothing)
-    anchor_halflife: float | None = None  # of transfer: updates in which that halves (never)
-    together: int = 1  # cells that run at the same time on this machine
-    slice: str | None = None  # I/N: only every N-th cell, from the I-th (1 to N), for job schedulers; no report
-    so_far: bool = (
-        False  # run nothing: report what there is, every cell at the step that all of its environment have reached
-    )
-    ray: str | None = None  # address of a Ray cluster that runs the cells ("auto": the one this machine belongs to)
-    cell_cpus: float | None = None  # processors of a cell on the cluster (one per environment, and one)
-    cell_gpus: float | None = None  # GPUs of a cell on the cluster (1 where it has any); 0.25 puts four on one
+    # Which study to run; the list is above.
+    name: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="STUDY")]]
+    # How large it is: smoke takes a minute on a laptop, small an hour on a GPU, paper is the paper's
+    # budget.
+    scale: Literal["smoke", "small", "paper"] = "small"
+    # Folder of the runs, shared by all studies of a scale. (default: runs/studies-SCALE)
+    out: Path | None = None
+    # Environments to run, also ones that show images, such as mario or Rooms-v0.
+    # (default: the scale's)
+    envs: tuple[str, ...] = ()
+    # Methods to run, named as in the tables. (default: all)
+    methods: tuple[str, ...] = ()
+    # How many agents of each method, each with a seed of its own. (default: the scale's)
+    seeds: int | None = None
+    # Environment steps of each agent while it explores. (default: the scale's)
+    steps: int | None = None
+    # Samples taken with each checkpoint's policy in the study trajectories, and of each seed's
+    # dataset in offline. (default: the scale's)
+    samples: int | None = None
+    # Environment steps of each agent that learns a task online, in transfer and offline.
+    # (default: the scale's)
+    task_steps: int | None = None
+    # Updates of each agent that learns from a dataset, in offline. (default: the scale's)
+    updates: int | None = None
+    # Weight of CQL's conservative term in offline: how much it keeps to its data.
+    # (default: 5; on screens 1)
+    conservative_weight: float | None = None
+    # Cost to the actor of leaving the transferred policy, in transfer. (default: 0, nothing)
+    anchor: float | None = None
+    # Updates in which the cost of --anchor halves, in transfer. (default: it stays)
+    anchor_halflife: float | None = None
+    # Cells of the grid that run at the same time on this machine.
+    together: int = 1
+    # Run only every N-th cell from the I-th (1 to N), given as I/N, for job schedulers; no report.
+    # (default: all cells)
+    slice: str | None = None
+    # Run nothing and report what there is, every cell at the step that all of its environment have
+    # reached.
+    so_far: bool = False
+    # Address of a Ray cluster that runs the cells; auto is the one that this machine belongs to.
+    # (default: this machine runs them)
+    ray: str | None = None
+    # Processors of a cell on the cluster. (default: one per environment, and one)
+    cell_cpus: float | None = None
+    # GPUs of a cell on the cluster; 0.25 puts four cells on one. (default: 1 where it has any)
+    cell_gpus: float | None = None
 
 
 def main(arguments: list[str]) -> int:
-    command = tyro.cli(StudyCommand, args=arguments, prog="element study")
+    command = read_options(StudyCommand, arguments, "element study", description=description())
     if command.name == MAZE:
         return _maze(command, arguments)
     study = load_study(command.name)
@@ -112,6 +134,15 @@ def main(arguments: list[str]) -> int:
     elif len(failed) < len(cells):
         show(conclude(study, command.scale, scale, cells, out, written), out / study.name)
     return SOME_FAILED if failed else 0
+
+
+def description() -> str:
+    """What `element study --help` begins with: a line for each study."""
+    titles = {name: load_study(name).title for name in MODULES}
+    titles[MAZE] = "How are rewards assigned? Tabular agents in a small maze"
+    width = max(map(len, titles))
+    lines = [f"  {name:<{width}}  {title}" for name, title in titles.items()]
+    return "\n".join([str(StudyCommand.__doc__), "", "The studies:", *lines])
 
 
 def _maze(command: StudyCommand, arguments: Sequence[str]) -> int:
