@@ -187,6 +187,7 @@ def test_a_film(hopper: RunFolder, tmp_path: Path) -> None:
 
 
 def test_environments_that_are_not_mujocos(tmp_path: Path) -> None:
+    pytest.importorskip("pygame", reason="Pendulum is drawn by pygame")
     told = []
     path = film(small_run(tmp_path / "pendulum", "Pendulum-v1"), out=tmp_path, watch=told.append)
     assert path.stat().st_size > 1_000
