@@ -169,8 +169,8 @@ def _draw(run: Any, summary: dict[str, Any], spec: Any) -> None:
 
 
 def _evaluate(arguments: list[str]) -> int:
-    from element_rl.evaluate import evaluate
-    from element_rl.progress import acting, evaluation_table
+    from element_rl.evaluate import evaluate, film
+    from element_rl.progress import acting, evaluation_table, filming
     from element_rl.runs import RunFolder
 
     @dataclass(frozen=True)
@@ -197,9 +197,13 @@ def _evaluate(arguments: list[str]) -> int:
     run = RunFolder.open(args.run)
     with acting() as watch:
         result = evaluate(
-            run, args.episodes, args.deterministic, args.checkpoint, args.video, args.out, args.workers, watch
+            run, args.episodes, args.deterministic, args.checkpoint, out=args.out, workers=args.workers, watch=watch
         )
     evaluation_table(result)
+    if args.video:
+        with filming() as watch:
+            path = film(run, args.deterministic, args.checkpoint, args.out, watch)
+        print(f"Video: {path}")
     return 0
 
 

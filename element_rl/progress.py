@@ -40,6 +40,13 @@ def acting() -> Iterator[Callable[[RunProgress], None]]:
         yield lambda progress: watch("episodes", progress)
 
 
+@contextlib.contextmanager
+def filming() -> Iterator[Callable[[RunProgress], None]]:
+    """A watcher of the frames of a film; an episode may end before all that it could have."""
+    with stages_or_lines(Console(), {"film": "frames"}, lambda stage, progress: ()) as watch:
+        yield lambda progress: watch("film", progress)
+
+
 def status_parts(progress: RunProgress, entries: Sequence[tuple[str, str, str]]) -> list[str]:
     """The latest of those metrics that are known: name, label and format of each, the most telling first."""
     return [
