@@ -43,6 +43,7 @@ SMALL = Scale(ROBOTS, 5, {"Ant-v5": 1_000_000, "Hopper-v5": 400_000, "Walker2d-v
 PAPER = Scale((*ROBOTS, "Humanoid-v4"), 10, dict.fromkeys((*ROBOTS, "Humanoid-v4"), 5_000_000), screens=screens.PAPER)
 SCALES = {"smoke": SMOKE, "small": SMALL, "paper": PAPER}
 PAPER_FORM = {"credit": "episode", "bandwidth": 1.0}  # of ELEMENT on robots, as printed
+COUNTED = ("coverage", "episode_length")  # columns of the metrics in cells and steps
 BAND = "Line: interquartile mean over seeds. Band: 95 % bootstrap interval."
 
 
@@ -127,6 +128,7 @@ def curves_of(
             y_label,
             tuple(_series(entry, column) for entry in entries),
             BAND,
+            counts=column in COUNTED,
         )
         for env, entries in by_environment(cells).items()
     )

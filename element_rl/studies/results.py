@@ -49,6 +49,7 @@ class Curves:
     y_label: str
     series: tuple[Series, ...]
     note: str = ""  # what line and band are
+    counts: bool = False  # y is a number of cells, steps and the like: no ticks between whole numbers
 
 
 @dataclass(frozen=True)
