@@ -10,6 +10,7 @@ from matplotlib.colors import LogNorm
 from seen import are_whole, legend_looks, legends_of, looks, pixels_covered, sticks_out, ticks_of
 
 from element_rl import plots
+from element_rl.files import write_arrays
 from element_rl.plots.offline import offline_curve
 from element_rl.plots.on_policy import learning_curves
 from element_rl.plots.style import COLOURS, run_labels
@@ -144,6 +145,18 @@ def test_a_map_of_equal_shares_has_a_scale(tmp_path: Path) -> None:
     norm = plots.density_map(run).axes[0].get_images()[0].norm
     assert isinstance(norm, LogNorm)
     assert (norm.vmin, norm.vmax) == pytest.approx((0.05, 0.5))
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_where_the_start_is_said_covers_nothing_of_full_maps(tmp_path: Path, seeds: int) -> None:
+    run = RunFolder.create(tmp_path / "run", {"env": "Ant-v5", "reward": "element", **BOUNDS})
+    run.save_checkpoint(5, {}, np.ones((seeds, 100, 100), np.int32), {}, {})
+    around = [[np.linspace(-24, 24, 400), 24 * np.sin(np.linspace(0, 90, 400) + turn)] for turn in range(6)]
+    paths = {"step_000000005/positions": np.moveaxis(np.array(around, np.float32), 1, 2)}
+    write_arrays(run.evaluation_path / "trajectories.safetensors", paths)
+    for figure in (plots.density_map(run), plots.trajectories(run)):
+        assert [text.get_text() for text in legends_of(figure)[0].get_texts()] == ["start"]
+        assert pixels_covered(figure) == 0
 
 
 @pytest.mark.parametrize("seeds", [1, 3])

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.transforms import Bbox
 
-CORNERS = ("upper left", "upper right", "lower right", "lower left", "center right", "center left")
+CORNERS: tuple[Any, ...] = ("upper left", "upper right", "lower right", "lower left", "center right", "center left")
 CLEARANCE = 6.0  # points between a legend and the nearest line
 
 
@@ -62,5 +63,8 @@ def _is_free(axes: Axes, box: Bbox) -> bool:
     lines = [line.get_transform().transform_path(line.get_path()) for line in axes.get_lines()]
     if any(path.intersects_bbox(box, filled=False) or box.count_contains(path.vertices) for path in lines):
         return False
-    areas = [(entry.get_transform(), path) for entry in axes.collections for path in entry.get_paths()]
-    return not any(transform.transform_path(path).intersects_bbox(box, filled=True) for transform, path in areas)
+    return not any(
+        entry.get_transform().transform_path(path).intersects_bbox(box, filled=not isinstance(entry, LineCollection))
+        for entry in axes.collections
+        for path in entry.get_paths()
+    )

@@ -14,6 +14,7 @@ from matplotlib.colors import BoundaryNorm, ListedColormap, LogNorm
 from matplotlib.figure import Figure
 
 from element_rl.files import read_arrays
+from element_rl.plots.legends import draw_legend
 from element_rl.plots.style import QUIET, START, STYLE, Run, figure_title, opened, steps_text
 from element_rl.runs import RunError, RunFolder
 
@@ -61,8 +62,8 @@ def density_map(run: Run, step: int | None = None) -> Figure:
     axes.text(0, 1.02, described, transform=axes.transAxes, color=QUIET, size=8)
     axes.set(xlabel=x_label, ylabel=y_label)
     axes.locator_params(nbins=6)
-    if start is not None:
-        axes.legend(loc="upper right", handletextpad=0.2)
+    if start is not None:  # below the map, which may be full
+        axes.legend(loc="upper right", bbox_to_anchor=(1.0, -0.065), borderaxespad=0.0, handletextpad=0.2)
     for seed, share in enumerate(alone):
         panel = figure.add_axes(((0.75 + 0.77 * seed) / width, 0.28 / height, 0.72 / width, 0.72 / height))
         _draw_density(panel, share, view, norm, start_size=3.5)
@@ -100,9 +101,9 @@ def trajectories(run: Run) -> Figure:
     axes.set_title(f"{figure_title([folder], with_reward=True)} · {sum(map(len, found.values()))} episodes")
     x_label, y_label = axis_labels(folder.config)
     axes.set(xlabel=x_label, ylabel=y_label)
-    axes.legend(loc="upper right", handletextpad=0.2)
     labels = [steps_text(step) for step in steps]
     draw_field_scale(figure, axes, colours, labels, "policy after this many steps")
+    draw_legend(figure, [axes], handletextpad=0.2)
     return figure
 
 

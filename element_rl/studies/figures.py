@@ -248,13 +248,13 @@ def draw_paths(paths: Paths) -> Figure:
         axes.add_collection(LineCollection(lines, colors=[colour], linewidths=1.0, alpha=0.9, rasterized=pixels))
     if paths.start is not None:
         axes.plot(*paths.start, **START_MARK)
-        axes.legend(loc="upper right", handletextpad=0.2)
     axes.autoscale_view()
     if paths.equal_scales:
         axes.set_aspect("equal", adjustable="datalim")
     axes.set_title(paths.title)
     axes.set(xlabel=paths.x_label, ylabel=paths.y_label)
     draw_field_scale(figure, axes, colours, [group.label for group in paths.groups])
+    draw_legend(figure, [axes], handletextpad=0.2)
     return figure
 
 

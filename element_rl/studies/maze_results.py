@@ -33,8 +33,8 @@ QUESTION = (
 )
 LABELS = {
     "episodic": "episodic\n$r_{\\mathrm{ep}}$",
-    "lifelong": "lifelong\n$r_{\\mathrm{l}}$",
-    "both": "both\n$r_{\\mathrm{ep}} + \\beta\\, r_{\\mathrm{l}}$",
+    "lifelong": "lifelong\n$r_{\\,\\ell}$",
+    "both": "both\n$r_{\\mathrm{ep}} + \\beta\\, r_{\\,\\ell}$",
     "random": "random\npolicy",
 }
 

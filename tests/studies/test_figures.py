@@ -161,7 +161,7 @@ def test_panels_have_one_legend(results: Results) -> None:
     assert all(axes.get_legend() is None for axes in figure.axes)
 
 
-@pytest.mark.parametrize("lines", [2, 21])
+@pytest.mark.parametrize("lines", [5, 21])
 def test_a_legend_covers_nothing(lines: int) -> None:
     """Lines that cross the whole panel, as the depth reached in the maze does."""
     x = tuple(float(n) for n in range(1, 61))
