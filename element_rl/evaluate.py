@@ -13,6 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
+from element_rl.envs.robots import EnvSpec
 from element_rl.evaluate_robots import OnRobots
 from element_rl.evaluate_screens import OnScreens, is_on_screen
 from element_rl.evaluators import Evaluator, Parameters, workers_for
@@ -30,11 +31,12 @@ def evaluate(
     out: Path | None = None,
     workers: int | None = None,
     watch: Callable[[Progress], None] = lambda progress: None,
+    spec: EnvSpec | None = None,
 ) -> list[dict[str, Any]]:
     """Means over seeds and episodes, one entry per checkpoint; the watcher is told of episodes.
 
     Policies act in `workers` processes (None: as many as there are cores, if there is much to do); what is written does not
-    depend on their number.
+    depend on their number. `spec`: the environment's description, where the caller has it already.
     """
     if episodes < 1:
         raise ValueError(f"--episodes must be at least 1, got {episodes}.")
@@ -43,7 +45,7 @@ def evaluate(
     steps = run.checkpoint_steps() if checkpoint is None else [checkpoint]
     if not steps:
         raise RunError(f"The run {run.path} has no checkpoint yet: let it train until its first one.")
-    form: Form = OnScreens(run) if is_on_screen(run) else OnRobots(run)
+    form: Form = OnScreens(run) if is_on_screen(run) else OnRobots(run, spec)
     rows, trajectories = [], {}
     began = time.perf_counter()
     for step, acted in _acted(run, form, steps, episodes, deterministic, workers):

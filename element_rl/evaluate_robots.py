@@ -11,10 +11,10 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from element_rl.config import ExploreConfig, parsed_options
+from element_rl.config import ExploreConfig, described, parsed_options
 from element_rl.encoders.state import StateEncoder, make_state_encoder
 from element_rl.entropy import renyi_entropy
-from element_rl.envs.robots import coverage_cell, describe, make_env
+from element_rl.envs.robots import EnvSpec, coverage_cell, make_env
 from element_rl.episodes import Episode, padded_paths, run_episode
 from element_rl.evaluators import Evaluator, Parameters
 from element_rl.learner import EVALUATION_ORDER
@@ -26,11 +26,11 @@ FRAMES_PER_SECOND = 30
 class OnRobots:
     """How a run of explore, or of offline on robots' data, is evaluated."""
 
-    def __init__(self, run: RunFolder) -> None:
+    def __init__(self, run: RunFolder, spec: EnvSpec | None = None) -> None:
         settings = run.config["settings"]
         self.run = run
         self.config = ExploreConfig(settings["env"], seed=settings["seed"], env_options=tuple(settings["env_options"]))
-        self.spec = describe(self.config.env, **parsed_options(self.config))
+        self.spec = spec or described(settings, parsed_options(self.config))
         self.seed = self.config.seed
         self.episode_steps = self.spec.max_episode_steps
 
@@ -61,7 +61,7 @@ class OnRobots:
             "episodic_entropy": float(np.mean(entropies)),
             "coverage": None if cells is None else len(cells),
         }
-        return row, padded_paths(paths, spec.max_episode_steps)
+        return row, padded_paths([path[:, :2] for path in paths], spec.max_episode_steps)  # what a map has
 
     def write_video(self, step: int, deterministic: bool, folder: Path) -> Path:
         """Rendered without a screen."""

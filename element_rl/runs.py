@@ -76,6 +76,12 @@ class RunError(FileError):
     """
 
 
+def default_folder(env: str, reward: str, seed: int) -> Path:
+    """Where a run goes unless told otherwise; no package, slash or path is in its name."""
+    label = Path(reward.partition(":")[0]).stem  # of a reward in a file, the file's name
+    return Path("runs") / f"{env.rpartition(':')[2].replace('/', '-')}-{label}-{seed}"
+
+
 class RunFolder:
     """A run on the disk. Make one with `create`, come back to it with `open`."""
 

@@ -15,7 +15,7 @@ from run_outcomes import assert_same, outcome
 
 from element_rl.agents.sac import SACConfig
 from element_rl.config import ExploreConfig, resolved
-from element_rl.explore import Explorer, Interrupted, explore, metric_columns
+from element_rl.explore import COMPILING, Explorer, Interrupted, Progress, explore, metric_columns
 from element_rl.launch import create_run
 from element_rl.rewards.element import ElementReward
 from element_rl.runs import RunFolder
@@ -38,10 +38,27 @@ SMALL = ExploreConfig(
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+def watched() -> list[Progress]:
+    """What the watcher of the undisturbed run was told."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, watched: list[Progress]) -> RunFolder:
     run = create_run(SMALL, tmp_path_factory.mktemp("undisturbed") / "run")
-    explore(SMALL, run)
+    explore(SMALL, run, watched.append)
     return run
+
+
+def test_a_watcher_is_told_when_programs_compile(undisturbed: RunFolder, watched: list[Progress]) -> None:
+    """At the beginning, before the first update and before the first line of metrics; then of every chunk."""
+    assert [(now.step, now.doing) for now in watched if now.doing] == [
+        (0, COMPILING),
+        (200, COMPILING),
+        (200, COMPILING),
+    ]
+    assert [now.step for now in watched if not now.doing] == list(range(40, 1_601, 40))
+    assert {now.agents for now in watched} == {2}
 
 
 def test_metrics_and_summary(undisturbed: RunFolder) -> None:
@@ -58,7 +75,7 @@ def test_metrics_and_summary(undisturbed: RunFolder) -> None:
     summary = undisturbed.read_summary()
     assert summary["steps"] == 1_600
     assert summary["seeds"] == [0, 1]
-    for name in ("coverage", "episodic_entropy", "extrinsic_return"):
+    for name in ("coverage", "episodic_entropy", "extrinsic_return", "best_return", "best_length"):
         assert len(summary[name]) == 2
     for name in ("env", "reward", "wall_seconds", "env_steps_per_second", "versions", "random_policy"):
         assert name in summary

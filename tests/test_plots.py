@@ -11,7 +11,10 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from element_rl import plots
+from element_rl.config import ExploreConfig
 from element_rl.files import write_arrays
+from element_rl.launch import create_run
+from element_rl.plots.maps import coverage_start
 from element_rl.runs import RunError, RunFolder
 
 
@@ -140,6 +143,14 @@ def test_density_map_of_a_plane_with_height(tmp_path: Path) -> None:
     assert axes.get_xlim() == (-5, 45)
     assert axes.texts[0].get_text().startswith("all of 100×100 cells")
     assert axes.get_lines()[0].get_xydata().tolist() == [[0, 1.25]]
+
+
+def test_the_start_is_where_the_run_says_it_is(tmp_path: Path) -> None:
+    maze = create_run(ExploreConfig("PointMaze", reward="random"), tmp_path / "maze")
+    assert coverage_start(maze.config) == [0.75, 0.75]
+    older = {name: value for name, value in maze.config.items() if name != "coverage_start"}
+    assert coverage_start(older) is None  # not (0, 0), which lies in a wall
+    assert coverage_start({"env": "Ant-v5", **BOUNDS}) == [0, 0]
 
 
 def test_density_map_at_a_step_and_of_many_seeds(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 
-from element_rl.rewards import Reward, make_reward
+from element_rl.rewards import INTRINSIC_NAMES, Reward, check_name, make_reward
 from element_rl.rewards.element import ElementReward, replay_defaults, resolved_memory, update_window
 from element_rl.rewards.recent_scale import RecentlyScaled
 
@@ -14,6 +14,7 @@ def made_reward(name: str, env_id: str | None, total_steps: int, recent_scale: b
     """The reward of a name, its windows and memory fit for a run of `total_steps`, as `element explore` makes it."""
     if name in ("extrinsic", "random"):
         raise ValueError(f"{name} is no intrinsic reward; leave this out instead.")
+    check_name(name, INTRINSIC_NAMES)
     if name != "element":
         made = make_reward(name, **options)
         return RecentlyScaled(made) if recent_scale else made

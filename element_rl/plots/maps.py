@@ -120,8 +120,9 @@ def equal_scales(config: Mapping[str, Any]) -> bool:
 
 
 def coverage_start(config: Mapping[str, Any]) -> list[float] | None:
-    """Where episodes begin: as a run says it, the origin of a robot's x–y plane, else unknown."""
-    start = config.get("coverage_start", [0, 0] if list(config["coverage_axes"]) == ["x", "y"] else None)
+    """Where episodes begin, as a run says it. Older runs do not: robots began in the middle of their x–y plane."""
+    centred = all(low == -high for low, high in config["coverage_bounds"])
+    start = config.get("coverage_start", [0, 0] if centred else None)
     return None if start is None else [float(coordinate) for coordinate in start]
 
 

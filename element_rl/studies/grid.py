@@ -26,6 +26,7 @@ from element_rl.runs import RunFolder
 from element_rl.studies.jobs import Job, agents_of, environments_of, label_of, sees_frames
 from element_rl.studies.results import CellRecord, Curves, Map, Paths, Scatter, Table
 
+NEWER = ("position", "bounds")  # settings that older cells do not have: while unset they change no cell's name
 FAILURE = "failure.json"  # in a cell's folder: why its last attempt ended
 
 
@@ -61,7 +62,9 @@ class Cell:
 
     @property
     def name(self) -> str:
-        settings = json.dumps(to_json(dataclasses.asdict(self.config)), sort_keys=True)
+        values = to_json(dataclasses.asdict(self.config))
+        known = {name: value for name, value in values.items() if name not in NEWER or value}
+        settings = json.dumps(known, sort_keys=True)
         env, label = (re.sub(r"[^\w.-]+", "_", text).strip("_") for text in (self.env, label_of(self.config)))
         return f"{env}-{label}-{hashlib.sha256(settings.encode()).hexdigest()[:8]}"
 

@@ -99,7 +99,8 @@ def test_a_stopped_run_gives_the_same_encoder(finished: Path, tmp_path: Path) ->
     seen: list[tuple[Stage, int]] = []
 
     def watch(stage: Stage, progress: Progress) -> None:
-        seen.append((stage, progress.step))
+        if not progress.doing:
+            seen.append((stage, progress.step))
 
     for asked in (3, 11):  # of ten episodes; of ten episodes and some epochs
         with pytest.raises(Interrupted):
