@@ -21,7 +21,7 @@ from element_rl.plots.style import steps_text
 from element_rl.runs import RunFolder
 from element_rl.studies import screens
 from element_rl.studies.grid import Cell, FinishedCell, Scale
-from element_rl.studies.results import Curves, Frame, Map, Series
+from element_rl.studies.results import COUNTED, Curves, Frame, Map, Series
 from element_rl.studies.statistics import curve_with_interval
 
 ROBOTS = ("Ant-v5", "Hopper-v5", "Walker2d-v5")
@@ -44,7 +44,6 @@ SMALL = Scale(ROBOTS, 5, {"Ant-v5": 1_000_000, "Hopper-v5": 400_000, "Walker2d-v
 PAPER = Scale((*ROBOTS, "Humanoid-v4"), 10, dict.fromkeys((*ROBOTS, "Humanoid-v4"), 5_000_000), screens=screens.PAPER)
 SCALES = {"smoke": SMOKE, "small": SMALL, "paper": PAPER}
 PAPER_FORM = {"credit": "episode", "bandwidth": 1.0}  # of ELEMENT on robots, as printed
-COUNTED = ("coverage", "episode_length")  # columns of the metrics in cells and steps
 BAND = "Line: interquartile mean over seeds. Band: 95 % bootstrap interval."
 
 

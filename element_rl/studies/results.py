@@ -15,6 +15,11 @@ from jaxtyping import Float
 from element_rl.files import FileError, read_json_object, to_json, write_text
 
 FILE = "results.json"
+COUNTED = (
+    "coverage",
+    "episode_length",
+    "memory_size",
+)  # columns of metrics that are numbers of cells, steps and states
 
 
 @dataclass(frozen=True)
