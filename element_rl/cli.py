@@ -215,7 +215,7 @@ def _plot(arguments: list[str]) -> int:
 
     @dataclass(frozen=True)
     class Plot:
-        """Draw coverage, density, entropy, reward terms and trajectories of runs; several runs share the curves."""
+        """Draw coverage, density, entropy, reward terms and trajectories of runs; several runs share the curves, with a panel for each environment."""
 
         # Folders of the runs, made by element explore, on-policy or mario.
         runs: tyro.conf.Positional[Annotated[tuple[Path, ...], some_runs]]

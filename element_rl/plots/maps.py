@@ -14,6 +14,7 @@ from matplotlib.colors import BoundaryNorm, ListedColormap, LogNorm
 from matplotlib.figure import Figure
 
 from element_rl.files import read_arrays
+from element_rl.plots.legends import draw_legend
 from element_rl.plots.style import QUIET, START, STYLE, Run, figure_title, opened, steps_text
 from element_rl.runs import RunError, RunFolder
 
@@ -30,6 +31,7 @@ START_MARK: Any = {
 MOST_SEEDS_SHOWN = 5
 LONGEST_MAP = 3.0  # sides of a map, one over the other, up to which both have the same scale
 CROP_MARGIN = 0.08  # of the visited extent, on each side
+MOST_LABELS = 10  # of the fields of a colour scale
 MOST_VECTOR_POINTS = 200_000  # trajectories with more points than this are drawn as pixels, also in SVG
 
 
@@ -46,7 +48,7 @@ def density_map(run: Run, step: int | None = None) -> Figure:
     together = _shares(visits.sum(axis=0))
     alone = [_shares(seed) for seed in visits[:MOST_SEEDS_SHOWN]] if len(visits) > 1 else []
     view = _View(bounds, _crop(visits.sum(axis=0), bounds, alike, start), start, alike)
-    norm = LogNorm(np.nanmin([together, *alone]), np.nanmax([together, *alone]))
+    norm = log_scale(np.concatenate([shares[shares > 0] for shares in (together, *alone)]))
 
     # Placed by hand, in inches: automatic layouts lose the labels of axes whose shape is fixed.
     width, height = 5.5, 6.0 if alone else 4.9
@@ -60,15 +62,20 @@ def density_map(run: Run, step: int | None = None) -> Figure:
     axes.text(0, 1.02, described, transform=axes.transAxes, color=QUIET, size=8)
     axes.set(xlabel=x_label, ylabel=y_label)
     axes.locator_params(nbins=6)
-    if start is not None:
-        axes.legend(loc="upper right", handletextpad=0.2)
+    if start is not None:  # below the map, which may be full
+        axes.legend(loc="upper right", bbox_to_anchor=(1.0, -0.065), borderaxespad=0.0, handletextpad=0.2)
     for seed, share in enumerate(alone):
         panel = figure.add_axes(((0.75 + 0.77 * seed) / width, 0.28 / height, 0.72 / width, 0.72 / height))
         _draw_density(panel, share, view, norm, start_size=3.5)
         panel.set_title(f"seed {seed}", size=7.5, pad=3)
-        panel.set_xlabel(f"{np.isfinite(share).sum():,} cells", size=7.5)
+        cells = int(np.isfinite(share).sum())
+        panel.set_xlabel(f"{cells:,} cell{'s' if cells > 1 else ''}", size=7.5)
         panel.set(xticks=[], yticks=[])
         panel.spines[:].set(visible=True, color="#BBBBBB")
+    if (more := len(visits) - MOST_SEEDS_SHOWN) > 0:
+        figure.text(
+            4.67 / width, 0.64 / height, f"and {more}\nmore seed{'s' if more > 1 else ''}", size=7.5, color=QUIET
+        )
     return figure
 
 
@@ -94,8 +101,9 @@ def trajectories(run: Run) -> Figure:
     axes.set_title(f"{figure_title([folder], with_reward=True)} · {sum(map(len, found.values()))} episodes")
     x_label, y_label = axis_labels(folder.config)
     axes.set(xlabel=x_label, ylabel=y_label)
-    axes.legend(loc="upper right", handletextpad=0.2)
-    _draw_step_scale(figure, axes, colours, steps)
+    labels = [steps_text(step) for step in steps]
+    draw_field_scale(figure, axes, colours, labels, "policy after this many steps")
+    draw_legend(figure, [axes], handletextpad=0.2)
     return figure
 
 
@@ -128,6 +136,12 @@ def _coverage_grid(folder: RunFolder) -> tuple[Float[np.ndarray, "2 2"], list[st
     if not folder.config.get("coverage_bounds"):
         raise RunError(f"The run {folder.path} counts no coverage: its environment has no coverage bounds.")
     return np.asarray(folder.config["coverage_bounds"], np.float64), folder.config["coverage_axes"]
+
+
+def log_scale(values: Float[np.ndarray, " N"]) -> LogNorm:
+    """Of values above 0; a decade where all are the same, for else their colour would mean nothing."""
+    low, high = float(values.min()), float(values.max())
+    return LogNorm(low if high > low else high / 10, high)
 
 
 def _shares(visits: Num[np.ndarray, "X Y"]) -> Float[np.ndarray, "X Y"]:
@@ -196,10 +210,13 @@ def _positions(folder: RunFolder) -> dict[int, Float[np.ndarray, "episodes T 2"]
     return found
 
 
-def _draw_step_scale(figure: Figure, axes: Axes, colours: Float[np.ndarray, "C 4"], steps: Sequence[int]) -> None:
-    """A colour scale with one field per checkpoint, at most ten of them labelled."""
-    scale = ScalarMappable(BoundaryNorm(np.arange(len(steps) + 1) - 0.5, len(steps)), ListedColormap(colours))
-    shown = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), 10)).astype(int))
-    bar = figure.colorbar(scale, ax=axes, label="policy after this many steps", ticks=shown, shrink=0.9, pad=0.02)
-    bar.ax.set_yticklabels([steps_text(steps[position]) for position in shown])
+def draw_field_scale(
+    figure: Figure, axes: Axes, colours: Float[np.ndarray, "C 4"], labels: Sequence[str], title: str = ""
+) -> None:
+    """A colour scale with one field of the same height for each label. Of many, every second or third is written."""
+    fields = ScalarMappable(BoundaryNorm(np.arange(len(labels) + 1) - 0.5, len(labels)), ListedColormap(colours))
+    every = -(-len(labels) // MOST_LABELS)
+    shown = np.arange(len(labels) - 1, -1, -every)[::-1]  # the last one always
+    bar = figure.colorbar(fields, ax=axes, label=title, ticks=shown, shrink=0.9, pad=0.02)
+    bar.ax.set_yticklabels([labels[position] for position in shown])
     bar.ax.tick_params(which="both", length=0)
