@@ -367,7 +367,10 @@ class Explorer:
         self.collector.close()
 
 
-def random_policy(settings: ExploreConfig | Resolved, watch: Watcher = lambda progress: None) -> tuple[dict[str, Any] | None, Int[np.ndarray, "P X Y"] | None]:
+def random_policy(
+    settings: ExploreConfig | Resolved,
+    watch: Watcher = lambda progress: None,
+) -> tuple[dict[str, Any] | None, Int[np.ndarray, "P X Y"] | None]:
     """What uniformly random actions reach in as many steps: the same measures and map, for comparison.
 
     None where nobody asked for it or the run itself acts at random; no map where there are no positions.

@@ -37,7 +37,10 @@ MOST_VECTOR_POINTS = 200_000  # trajectories with more points than this are draw
 
 @matplotlib.rc_context(STYLE)
 def density_map(run: Run, step: int | None = None) -> Figure:
-    """Share of all visits that fell on each coverage cell, up to a checkpoint (default: the newest)."""
+    """Share of all visits that fell on each coverage cell, up to a checkpoint (default: the newest).
+
+    Beside it, on the same scales, the map of the random policy that the run was compared with, where it has one.
+    """
     (folder,) = opened([run])
     bounds, names = _coverage_grid(folder)
     step = folder.latest_checkpoint() if step is None else step
@@ -46,16 +49,27 @@ def density_map(run: Run, step: int | None = None) -> Figure:
         raise RunError(f"The run {folder.path} has visited no coverage cell up to step {step}.")
     start, alike = coverage_start(folder.config), equal_scales(folder.config)
     together = _shares(visits.sum(axis=0))
+    random = folder.read_random_visits() if step == folder.latest_checkpoint() else None
+    by_chance = None if random is None else _shares(random.sum(axis=0))
     alone = [_shares(seed) for seed in visits[:MOST_SEEDS_SHOWN]] if len(visits) > 1 else []
-    view = _View(bounds, _crop(visits.sum(axis=0), bounds, alike, start), start, alike)
-    norm = log_scale(np.concatenate([shares[shares > 0] for shares in (together, *alone)]))
+    shown = visits.sum(axis=0) if random is None else visits.sum(axis=0) + random.sum(axis=0)
+    view = _View(bounds, _crop(shown, bounds, alike, start), start, alike)
+    drawn = [together, *alone, *([] if by_chance is None else [by_chance])]
+    norm = log_scale(np.concatenate([shares[shares > 0] for shares in drawn]))
 
     # Placed by hand, in inches: automatic layouts lose the labels of axes whose shape is fixed.
-    width, height = 5.5, 6.0 if alone else 4.9
+    width, height = 5.5 if by_chance is None else 9.6, 6.0 if alone else 4.9
     figure = Figure(figsize=(width, height))
     axes = figure.add_axes((0.75 / width, 1 - 4.35 / height, 3.8 / width, 3.8 / height))
     image = _draw_density(axes, together, view, norm)
-    figure.colorbar(image, cax=axes.inset_axes((1.03, 0, 0.035, 1)), label="share of visits (log scale)")
+    rightmost = axes
+    if by_chance is not None:
+        rightmost = figure.add_axes((4.8 / width, 1 - 4.35 / height, 3.8 / width, 3.8 / height))
+        _draw_density(rightmost, by_chance, view, norm)
+        rightmost.set_title(f"random policy · {_cells(by_chance)}\n")
+        rightmost.set(xlabel=axis_labels(folder.config)[0], yticklabels=[])
+        rightmost.locator_params(nbins=6)
+    figure.colorbar(image, cax=rightmost.inset_axes((1.03, 0, 0.035, 1)), label="share of visits (log scale)")
     axes.set_title(f"{figure_title([folder], with_reward=True)} · {steps_text(step or 0)} steps per seed\n")
     x_label, y_label = axis_labels(folder.config)
     described = _described(view, names, visits.shape, _unit(folder.config))
@@ -68,8 +82,7 @@ def density_map(run: Run, step: int | None = None) -> Figure:
         panel = figure.add_axes(((0.75 + 0.77 * seed) / width, 0.28 / height, 0.72 / width, 0.72 / height))
         _draw_density(panel, share, view, norm, start_size=3.5)
         panel.set_title(f"seed {seed}", size=7.5, pad=3)
-        cells = int(np.isfinite(share).sum())
-        panel.set_xlabel(f"{cells:,} cell{'s' if cells > 1 else ''}", size=7.5)
+        panel.set_xlabel(_cells(share), size=7.5)
         panel.set(xticks=[], yticks=[])
         panel.spines[:].set(visible=True, color="#BBBBBB")
     if (more := len(visits) - MOST_SEEDS_SHOWN) > 0:
@@ -147,6 +160,12 @@ def log_scale(values: Float[np.ndarray, " N"]) -> LogNorm:
 def _shares(visits: Num[np.ndarray, "X Y"]) -> Float[np.ndarray, "X Y"]:
     """Visits as shares of their sum; NaN, and so left white, where there was none."""
     return np.where(visits > 0, visits / max(visits.sum(), 1), np.nan)
+
+
+def _cells(share: Float[np.ndarray, "X Y"]) -> str:
+    """How many cells were visited, in words."""
+    cells = int(np.isfinite(share).sum())
+    return f"{cells:,} cell{'s' if cells > 1 else ''}"
 
 
 class _View(NamedTuple):
