@@ -122,6 +122,8 @@ def _explore(arguments: list[str]) -> int:
         resume: Path | None = None
         # Act with the checkpoint policies and draw figures at the end.
         figures: bool = True
+        # Film one episode of the last policy at the end, where the environment can be rendered.
+        video: bool = False
 
     folder = resumed_folder(arguments)
     default: Explore | None = None
@@ -149,6 +151,8 @@ def _explore(arguments: list[str]) -> int:
         return INTERRUPTED
     if args.figures:
         _draw(run, summary, settings.spec)
+    if args.video and config.reward != "random":
+        _film(run, settings.spec)
     summary_table(summary)
     print(f"Run: {run.path}")
     say_next_steps(run)
@@ -166,6 +170,21 @@ def _draw(run: Any, summary: dict[str, Any], spec: Any) -> None:
     for path in plot_run([run], say=lambda text: None):
         if path.suffix == ".png":
             print(f"Figure: {path}")
+
+
+def _film(run: Any, spec: Any) -> None:
+    """A film at the end of a run; where none can be rendered a sentence says so, and the run is done all the same."""
+    from element_rl.evaluate import film
+    from element_rl.progress import filming
+    from element_rl.runs import RunError
+
+    try:
+        with filming() as watch:
+            path = film(run, watch=watch, spec=spec)
+    except RunError as error:
+        print(error)
+    else:
+        print(f"Video: {path}")
 
 
 def _evaluate(arguments: list[str]) -> int:

@@ -70,7 +70,8 @@ def density_map(run: Run, step: int | None = None) -> Figure:
         rightmost.set(xlabel=axis_labels(folder.config)[0], yticklabels=[])
         rightmost.locator_params(nbins=6)
     figure.colorbar(image, cax=rightmost.inset_axes((1.03, 0, 0.035, 1)), label="share of visits (log scale)")
-    axes.set_title(f"{figure_title([folder], with_reward=True)} · {steps_text(step or 0)} steps per seed\n")
+    said = f"{figure_title([folder], with_reward=True)} · {steps_text(step or 0)} steps per seed"
+    axes.set_title(f"{said} · {_cells(together)}\n" if len(visits) == 1 else f"{said}\n")
     x_label, y_label = axis_labels(folder.config)
     described = _described(view, names, visits.shape, _unit(folder.config))
     axes.text(0, 1.02, described, transform=axes.transAxes, color=QUIET, size=8)
