@@ -211,7 +211,10 @@ def _plot(arguments: list[str]) -> int:
 
     @dataclass(frozen=True)
     class Plot:
-        """Draw coverage, density, entropy, reward terms and trajectories of runs; several runs share the curves, with a panel for each environment."""
+        """Draw coverage, density, entropy, reward terms and trajectories of runs.
+
+        Several runs share the curves, with a panel for each environment.
+        """
 
         # Folders of the runs, made by element explore, on-policy or mario.
         runs: tyro.conf.Positional[Annotated[tuple[Path, ...], some_runs]]
