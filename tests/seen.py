@@ -1,4 +1,4 @@
-"""What a person sees of a figure: what lies under its legends, what its axes say, what sticks out."""
+"""What a person sees of a figure: what lies under its legends, what axes say, what sticks out."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def legends_of(figure: Figure) -> list[Legend]:
 
 
 def pixels_covered(figure: Figure) -> int:
-    """Pixels under the legends that are neither paper nor grid lines, and so belong to something drawn."""
+    """Pixels under the legends that are neither paper nor grid: they belong to something drawn."""
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     boxes = [legend.get_window_extent() for legend in legends_of(figure)]

@@ -1,5 +1,5 @@
-"""Figures as a person sees them: nothing lies under a legend, lines can be told apart, counts have whole ticks, and every
-environment has its panel."""
+"""Figures as a person sees them: nothing lies under a legend, lines can be told apart, counts have
+whole ticks, and every environment has its panel."""
 
 from pathlib import Path
 

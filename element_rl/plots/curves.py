@@ -1,7 +1,7 @@
 """What a run logged, over its environment steps.
 
-A line is the mean over seeds, the band around it runs from the lowest seed to the highest. Runs of several environments
-have a panel for each environment, and one legend: a reward looks the same in all panels.
+A line is the mean over seeds, the band around it runs from the lowest seed to the highest. Runs of
+several environments have a panel for each, and one legend: a reward looks the same in all panels.
 """
 
 from collections.abc import Mapping, Sequence
@@ -138,7 +138,7 @@ def count_from_zero(axes: Axes) -> None:
 
 
 def finish(figure: Figure, *panels: Axes, title: str, legend: Sequence[Axes] = ()) -> None:
-    """Axes that start at zero, one title, one legend (of these panels, or of all) and steps written as 500k."""
+    """Axes from zero, one title, one legend (of these panels, or of all), steps written as 500k."""
     _finish_axes(panels)
     panels[0].set_title(wrapped_title(title, figure.get_figwidth()))
     if "seeds" in title:
@@ -147,7 +147,7 @@ def finish(figure: Figure, *panels: Axes, title: str, legend: Sequence[Axes] = (
 
 
 def _panels(folders: Sequence[RunFolder], heights: Sequence[float]) -> tuple[Figure, list[dict[str, Axes]]]:
-    """For each of the heights a panel for each environment, those of one environment below each other."""
+    """For each height a panel for each environment; those of one environment stand in a column."""
     envs = list(dict.fromkeys(environment_of(folder) for folder in folders))
     if len(envs) == 1:
         figure = Figure(figsize=(6.0, sum(heights)), layout="constrained")

@@ -14,9 +14,9 @@ CLEARANCE = 6.0  # points between a legend and the nearest line
 
 
 def draw_legend(figure: Figure, panels: Sequence[Axes], **options: Any) -> None:
-    """One entry for each label of the panels. Inside the first panel where that has room, else above the figure.
+    """One entry for each label of the panels: in the first panel where that has room, else above.
 
-    Figures of several environments want it above all panels: `draw_shared_legend`. `options`: for matplotlib's legend.
+    `options`: for matplotlib's legend.
     """
     entries = _entries(panels)
     figure.draw_without_rendering()  # the layout gives the panels their places
@@ -29,7 +29,7 @@ def draw_legend(figure: Figure, panels: Sequence[Axes], **options: Any) -> None:
 
 
 def draw_shared_legend(figure: Figure, panels: Sequence[Axes], **options: Any) -> None:
-    """One entry for each label of the panels, above the figure, in as few rows as its width allows."""
+    """One entry for each label of the panels, above all of them, in as few rows as the width allows."""
     entries = _entries(panels)
     for rows in range(1, len(entries) + 1):
         legend = figure.legend(
@@ -47,7 +47,7 @@ def draw_shared_legend(figure: Figure, panels: Sequence[Axes], **options: Any) -
 
 
 def _entries(panels: Sequence[Axes]) -> dict[str, Any]:
-    """What stands for each label, the first that has it; lines that lie below the others, as references do, come last."""
+    """What stands for each label, the first that has it; references, which lie below, come last."""
     entries: dict[str, Any] = {}
     for axes in panels:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -56,7 +56,7 @@ def _entries(panels: Sequence[Axes]) -> dict[str, Any]:
 
 
 def _is_free(axes: Axes, box: Bbox) -> bool:
-    """Whether no line, point or band of the axes comes near a box, and the box is within the axes."""
+    """Whether a box is within the axes, and no line, point or band comes near it."""
     if not (axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1 and axes.bbox.y0 <= box.y0 and box.y1 <= axes.bbox.y1):
         return False
     box = box.padded(CLEARANCE * axes.figure.dpi / 72)
