@@ -34,7 +34,7 @@ $(MARIO): $(DEV)
 	else echo '*** Super Mario Bros could not be installed, its tests are SKIPPED; $@.log says why ***'; fi
 
 explore: $(STAMP)
-	$(BIN)/element explore Ant-v5 --steps 12000 --out $(FIRST_LOOK)
+	$(BIN)/element explore Ant-v5 --steps 60000 --sac.hidden-sizes 64 64 --video --out $(FIRST_LOOK)
 
 test: setup $(MARIO)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -rs

@@ -122,6 +122,8 @@ def _explore(arguments: list[str]) -> int:
         resume: Path | None = None
         # Act with the checkpoint policies and draw figures at the end.
         figures: bool = True
+        # Film one episode of the last policy at the end, where the environment can be rendered.
+        video: bool = False
 
     folder = resumed_folder(arguments)
     default: Explore | None = None
@@ -149,6 +151,8 @@ def _explore(arguments: list[str]) -> int:
         return INTERRUPTED
     if args.figures:
         _draw(run, summary, settings.spec)
+    if args.video and config.reward != "random":
+        _film(run, settings.spec)
     summary_table(summary)
     print(f"Run: {run.path}")
     say_next_steps(run)
@@ -168,9 +172,24 @@ def _draw(run: Any, summary: dict[str, Any], spec: Any) -> None:
             print(f"Figure: {path}")
 
 
+def _film(run: Any, spec: Any) -> None:
+    """A film at the end of a run; where none can be rendered a sentence says so, and the run is done all the same."""
+    from element_rl.evaluate import film
+    from element_rl.progress import filming
+    from element_rl.runs import RunError
+
+    try:
+        with filming() as watch:
+            path = film(run, watch=watch, spec=spec)
+    except RunError as error:
+        print(error)
+    else:
+        print(f"Video: {path}")
+
+
 def _evaluate(arguments: list[str]) -> int:
-    from element_rl.evaluate import evaluate
-    from element_rl.progress import acting, evaluation_table
+    from element_rl.evaluate import evaluate, film
+    from element_rl.progress import acting, evaluation_table, filming
     from element_rl.runs import RunFolder
 
     @dataclass(frozen=True)
@@ -197,9 +216,13 @@ def _evaluate(arguments: list[str]) -> int:
     run = RunFolder.open(args.run)
     with acting() as watch:
         result = evaluate(
-            run, args.episodes, args.deterministic, args.checkpoint, args.video, args.out, args.workers, watch
+            run, args.episodes, args.deterministic, args.checkpoint, out=args.out, workers=args.workers, watch=watch
         )
     evaluation_table(result)
+    if args.video:
+        with filming() as watch:
+            path = film(run, args.deterministic, args.checkpoint, args.out, watch)
+        print(f"Video: {path}")
     return 0
 
 
@@ -211,7 +234,10 @@ def _plot(arguments: list[str]) -> int:
 
     @dataclass(frozen=True)
     class Plot:
-        """Draw coverage, density, entropy, reward terms and trajectories of runs; several runs share the curves."""
+        """Draw coverage, density, entropy, reward terms and trajectories of runs.
+
+        Several runs share the curves, with a panel for each environment.
+        """
 
         # Folders of the runs, made by element explore, on-policy or mario.
         runs: tyro.conf.Positional[Annotated[tuple[Path, ...], some_runs]]

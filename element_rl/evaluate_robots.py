@@ -1,7 +1,6 @@
 """Acting on robots with the policies of a run's checkpoints."""
 
-import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,12 @@ from jaxtyping import Array, Float
 from element_rl.config import ExploreConfig, described, parsed_options
 from element_rl.encoders.state import StateEncoder, make_state_encoder
 from element_rl.entropy import renyi_entropy
-from element_rl.envs.robots import EnvSpec, coverage_cell, make_env
+from element_rl.envs.robots import EnvSpec, coverage_cell
 from element_rl.episodes import Episode, padded_paths, run_episode
 from element_rl.evaluators import Evaluator, Parameters
 from element_rl.learner import EVALUATION_ORDER
-from element_rl.runs import RunError, RunFolder
-
-FRAMES_PER_SECOND = 30
+from element_rl.robot_video import write_video
+from element_rl.runs import RunFolder
 
 
 class OnRobots:
@@ -63,30 +61,19 @@ class OnRobots:
         }
         return row, padded_paths([path[:, :2] for path in paths], spec.max_episode_steps)  # what a map has
 
-    def write_video(self, step: int, deterministic: bool, folder: Path) -> Path:
-        """Rendered without a screen."""
-        import imageio.v2 as imageio
-
+    def write_video(self, step: int, deterministic: bool, folder: Path, watch: Callable[[int, float], None]) -> Path:
+        """Rendered without a screen, by a camera that follows the robot."""
         config, policy = self.config, self.run.load_policy(step)
-        if os.environ.get("MUJOCO_GL", "") in ("", "disable", "disabled"):
-            os.environ["MUJOCO_GL"] = "osmesa"
-        path = folder / f"step_{step:09d}.mp4"
-        env = make_env(config.env, render_mode="rgb_array", **parsed_options(config))
-        parameters = {name: array[0] for name, array in policy.items()}
-        try:
-            writer: Any
-            with imageio.get_writer(path, fps=FRAMES_PER_SECOND, macro_block_size=16) as writer:
-                seed = [config.seed, step, 0]
-                run_episode(self.spec, env, parameters, seed, deterministic, lambda: writer.append_data(env.render()))
-        except Exception as error:
-            path.unlink(missing_ok=True)
-            raise RunError(
-                f"No video could be rendered ({type(error).__name__}: {error}): "
-                "install OSMesa or EGL and set MUJOCO_GL=osmesa or egl."
-            ) from error
-        finally:
-            env.close()
-        return path
+        return write_video(
+            folder / f"step_{step:09d}.mp4",
+            config.env,
+            parsed_options(config),
+            self.spec,
+            {name: array[0] for name, array in policy.items()},
+            [config.seed, step, 0],
+            deterministic,
+            watch,
+        )
 
 
 def entropy_of(encoder: StateEncoder, episode: Episode, steps: int) -> float:

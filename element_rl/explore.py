@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from element_rl.agents.host_policy import policy_action
 from element_rl.agents.making import make_agent
@@ -88,7 +88,9 @@ def explore(
         explorer.train(watch, stop)
         summary = explorer.summary()
     settings = Resolved(config, spec, reward)
-    summary["random_policy"] = random_policy(settings, watch) if config.reward != "random" else None
+    summary["random_policy"], visits = random_policy(settings, watch)
+    if visits is not None:
+        run.write_random_visits(visits)
     summary |= facts or {}
     run.write_summary(summary)
     return summary
@@ -374,17 +376,24 @@ class Explorer:
         self.collector.close()
 
 
-def random_policy(settings: ExploreConfig | Resolved, watch: Watcher = lambda progress: None) -> dict[str, Any] | None:
-    """What uniformly random actions reach in as many steps: the same measures, for comparison."""
+def random_policy(
+    settings: ExploreConfig | Resolved,
+    watch: Watcher = lambda progress: None,
+) -> tuple[dict[str, Any] | None, Int[np.ndarray, "P X Y"] | None]:
+    """What uniformly random actions reach in as many steps: the same measures and map, for comparison.
+
+    None where nobody asked for it or the run itself acts at random; no map where there are no positions.
+    """
     config, spec, _ = resolved(settings)
-    if config.random_seeds == 0:
-        return None
+    if config.random_seeds == 0 or config.reward == "random":
+        return None, None
     config = dataclasses.replace(
         config, reward="random", reward_options=(), recent_scale=False, seeds=config.random_seeds
     )
     with Explorer(config, spec, None, None) as explorer:
         explorer.train(random_policy_watcher(watch), lambda: False)
-        return {"steps": explorer.step, "seeds": explorer.seeds, **explorer.final_metrics(share=1.0)}
+        measures = {"steps": explorer.step, "seeds": explorer.seeds, **explorer.final_metrics(share=1.0)}
+        return measures, explorer.tracker.visits if spec.coverage_bounds is not None else None
 
 
 def random_policy_watcher(watch: Watcher) -> Watcher:

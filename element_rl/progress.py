@@ -40,6 +40,13 @@ def acting() -> Iterator[Callable[[RunProgress], None]]:
         yield lambda progress: watch("episodes", progress)
 
 
+@contextlib.contextmanager
+def filming() -> Iterator[Callable[[RunProgress], None]]:
+    """A watcher of the frames of a film; an episode may end before all that it could have."""
+    with stages_or_lines(Console(), {"film": "frames"}, lambda stage, progress: ()) as watch:
+        yield lambda progress: watch("film", progress)
+
+
 def status_parts(progress: RunProgress, entries: Sequence[tuple[str, str, str]]) -> list[str]:
     """The latest of those metrics that are known: name, label and format of each, the most telling first."""
     return [
@@ -83,6 +90,8 @@ def summary_table(summary: dict[str, Any]) -> None:
     table.add_row("task return", *(_number(each["extrinsic_return"]) for each in measured))
     table.add_row("best task return", *(_best_episode(each) for each in measured))
     Console().print(table)
+    if random and (said := covered_more(summary["coverage"], random["coverage"])):
+        Console().print(said, style="bold", highlight=False)
     saturation = [value for value in summary["entropy_saturation"] if value is not None]
     if saturation and (said := evaluation_sentence(float(np.mean(saturation)))):
         Console().print(said, style="bold", highlight=False)
@@ -90,6 +99,18 @@ def summary_table(summary: dict[str, Any]) -> None:
     Console().print(
         f"{summary['env_steps_per_second']:,.0f} environment steps/s{together}, "
         f"{summary['wall_seconds']:.0f} s of training"
+    )
+
+
+def covered_more(coverage: Sequence[int | None], by_chance: Sequence[int | None]) -> str:
+    """How many times the random policy's cells were covered, on average over seeds; empty where there is no map."""
+    ours, theirs = ([cells for cells in each if cells is not None] for each in (coverage, by_chance))
+    if not ours or not theirs:
+        return ""
+    mean, chance = float(np.mean(ours)), float(np.mean(theirs))
+    return (
+        f"{mean / chance:.1f} times as many cells as a random policy on as many steps "
+        f"({mean:,.0f} against {chance:,.0f})."
     )
 
 

@@ -4,6 +4,7 @@
     metrics.csv          one row per logged step and seed
     events.*             the same numbers for TensorBoard
     summary.json         what came out
+    random_visits.safetensors    visits per coverage cell of the random policy beside it [P, 100, 100]
     figures/             written by `element plot`
     evaluation/          written by `element evaluate`
     checkpoints/step_000500000/
@@ -38,6 +39,7 @@ from element_rl.files import (
     removing_on_failure,
     sync,
     to_json,
+    write_arrays,
     write_arrays_directly,
     write_json,
 )
@@ -66,6 +68,7 @@ METRIC_COLUMNS = (
 )
 POLICY = "policy.safetensors"
 VISITS = "visits.safetensors"
+RANDOM_VISITS = "random_visits.safetensors"
 RESUME_ARRAYS = "arrays.safetensors"
 
 
@@ -159,6 +162,15 @@ class RunFolder:
         if not self.summary_path.exists():
             return {}
         return read_json_object(self.summary_path, "remove it or restore it from a copy")
+
+    def write_random_visits(self, visits: np.ndarray) -> None:
+        """Visits per coverage cell [P, X, Y] of the random policy that the run is compared with."""
+        write_arrays(self.path / RANDOM_VISITS, {"visits": visits})
+
+    def read_random_visits(self) -> np.ndarray | None:
+        """The opposite; None where there was none, as in older runs."""
+        file = self.path / RANDOM_VISITS
+        return read_arrays(file)[0]["visits"] if file.exists() else None
 
     def save_checkpoint(
         self,

@@ -177,3 +177,9 @@ def test_how_many_there_will_be_is_not_always_known(capsys: pytest.CaptureFixtur
             watch(Progress(150_000, 0, 10.0, {}))
 
     assert "150,000 -:--:-- left" in drawn(watch_all)[-1]
+
+
+def test_how_many_times_a_random_policy_was_covered() -> None:
+    said = explore_progress.covered_more([300, 352], [36, 46])
+    assert said == "8.0 times as many cells as a random policy on as many steps (326 against 41)."
+    assert explore_progress.covered_more([None], [None]) == ""

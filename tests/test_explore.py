@@ -170,6 +170,18 @@ def test_a_random_policy_beside_a_reward_with_options(tmp_path: Path) -> None:
     assert explore(config, create_run(config, tmp_path / "run"))["random_policy"]["steps"] == 600
 
 
+def test_the_random_policy_leaves_its_map(tmp_path: Path) -> None:
+    config = dataclasses.replace(SMALL, steps=400, random_seeds=2)
+    run = create_run(config, tmp_path / "run")
+    explore(config, run)
+    visits = run.read_random_visits()
+    assert visits is not None
+    cells = np.count_nonzero(visits, axis=(1, 2)).tolist()
+    assert cells == run.read_summary()["random_policy"]["coverage"]
+    without = create_run(dataclasses.replace(config, random_seeds=0), tmp_path / "without")
+    assert without.read_random_visits() is None
+
+
 def test_an_environment_without_positions(tmp_path: Path) -> None:
     config = dataclasses.replace(SMALL, env="Pendulum-v1", steps=600, env_options=(), random_seeds=1)
     run = create_run(config, tmp_path / "run")

@@ -4,8 +4,10 @@ import numpy as np
 
 from element_rl.envs.collector import Chunk
 from element_rl.envs.robots import describe
+from element_rl.envs.screens import describe_screen
 from element_rl.metrics import Tracker
 from element_rl.metrics_log import best_episodes
+from element_rl.on_policy.measures import Measures
 from element_rl.replay import Ledger
 
 
@@ -63,3 +65,10 @@ def test_checkpoints_keep_it_and_older_ones_can_be_read() -> None:
     older.restore({name: array for name, array in arrays.items() if not name.startswith("best_")})
     assert older.episodes.tolist() == [1]
     assert best(seen([[2.0, None]], older)) == ([2.0], [1])
+
+
+def test_the_same_on_screens() -> None:
+    arrays = Measures(describe_screen("Rooms-v0"), 1, 4).to_arrays()
+    older = Measures(describe_screen("Rooms-v0"), 1, 4)
+    older.restore({name: array for name, array in arrays.items() if not name.startswith("best_")})
+    assert best_episodes(older.best_return.tolist(), older.best_length.tolist())["best_length"] == [None]

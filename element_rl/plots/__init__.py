@@ -1,7 +1,7 @@
 """Figures of one or several runs, drawn from their run folders alone.
 
     plot_run          all of the following that apply, as PNG and SVG
-    coverage_curve    unique cells over environment steps, one line per run
+    coverage_curve    unique cells over environment steps, a panel per environment, one line per run
     entropy_curve     episodic entropy over environment steps, the episode length below it
     reward_terms      both terms of the reward, the size of the lifelong memory below them
     density_map       visits per coverage cell, all seeds together and each alone

@@ -21,7 +21,7 @@ from element_rl.plots.style import steps_text
 from element_rl.runs import RunFolder
 from element_rl.studies import screens
 from element_rl.studies.grid import Cell, FinishedCell, Scale
-from element_rl.studies.results import Curves, Frame, Map, Series
+from element_rl.studies.results import COUNTED, Curves, Frame, Map, Series
 from element_rl.studies.statistics import curve_with_interval
 
 ROBOTS = ("Ant-v5", "Hopper-v5", "Walker2d-v5")
@@ -128,6 +128,7 @@ def curves_of(
             y_label,
             tuple(_series(entry, column) for entry in entries),
             BAND,
+            counts=column in COUNTED,
         )
         for env, entries in by_environment(cells).items()
     )

@@ -1,10 +1,13 @@
 """`element maze`: the fastest way to see the method. Under a minute, then a page of maps."""
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.console import Console
 
+from element_rl.bars import bar_or_lines
+from element_rl.explore import COMPILING, Progress
 from element_rl.options import read_options
 from element_rl.studies.maze import MazeConfig
 from element_rl.studies.maze_results import maze_command_outcome
@@ -37,13 +40,14 @@ def main(arguments: list[str]) -> int:
 
 def run_maze_study(config: MazeConfig, out: Path, written: str) -> Results:
     """Everything, with a bar over the episodes, then the tables and where the page is."""
-    with Progress(
-        TextColumn("maze"), BarColumn(), TextColumn("{task.completed} episodes"), TimeRemainingColumn()
-    ) as bar:
-        task = bar.add_task("maze", total=config.episodes)
-        results = maze_command_outcome(
-            config, out, lambda done, total: bar.update(task, completed=done, total=total), written
-        )
+    began = time.monotonic()
+    with bar_or_lines(Console(), "episodes", config.episodes, lambda now: ()) as watch:
+        watch(Progress(0, config.episodes, 0.0, {}, doing=COMPILING))
+
+        def tell(done: int, total: int) -> None:
+            watch(Progress(done, total, done / max(time.monotonic() - began, 1e-9), {}))
+
+        results = maze_command_outcome(config, out, tell, written)
     show_tables(results)
     for sentence in results.findings:
         print(sentence)

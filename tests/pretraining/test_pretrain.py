@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from seen import pixels_covered, ticks_of
 
 from element_rl.encoders.frozen import load_encoder
 from element_rl.encoders.stdim import NetworkConfig
@@ -148,6 +149,8 @@ def test_the_figure(finished: Path) -> None:
     titles = [axes.get_title(loc="left") for axes in figure.axes]
     assert titles == ["Rooms-v0: loss", "R² of positions, held-out", "predicted x", "predicted y"]
     np.testing.assert_array_equal(figure.axes[0].lines[0].get_xdata(), [1, 2, 3])
+    assert ticks_of(figure.axes[0].xaxis) == [1, 2, 3]
+    assert pixels_covered(figure) == 0
     with pytest.raises(RunError, match="trained no encoder to the end"):
         encoder_figure(create_encoder_run(SMALL, finished.parent / "new"))
 

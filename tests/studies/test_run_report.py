@@ -53,6 +53,7 @@ def test_what_is_on_it(run: RunFolder) -> None:
     assert coverage.x == (100.0, 200.0, 300.0, 400.0)
     assert coverage.middle == tuple(metrics["coverage"].reshape(4, 2).mean(axis=1))
     assert coverage.low == tuple(metrics["coverage"].reshape(4, 2).min(axis=1))
+    assert [curves.name for curves in results.curves if curves.counts] == ["coverage", "episode_length", "memory_size"]
     assert [item.title for item in results.maps] == ["all seeds", "seed 3", "seed 4"]
     assert [frame.label for frame in results.maps[0].frames] == ["200 steps", "400 steps"]
     visits = run.load_visits()

@@ -23,7 +23,7 @@ from element_rl.runs import RunFolder
 from element_rl.settings import options_of
 from element_rl.studies.comparison import start_of, visits_map
 from element_rl.studies.figures import REFERENCE
-from element_rl.studies.results import Curves, Map, Paths, Results, Series, Table
+from element_rl.studies.results import COUNTED, Curves, Map, Paths, Results, Series, Table
 from element_rl.studies.trajectories import path_group
 
 QUANTITIES = {  # columns of the metrics that are drawn, if anything was logged in them → what stands along the axis
@@ -194,7 +194,7 @@ def _curves(run: RunFolder, summary: dict[str, Any]) -> tuple[Curves, ...]:
             series.append(Series(REFERENCE, ends, (reference, reference)))
             note = f"{note} Dashed: a random policy, after as many steps as the run has.".strip()
         title = label.partition(" (")[0].capitalize()
-        drawn.append(Curves(column, title, "environment steps per seed", label, tuple(series), note))
+        drawn.append(Curves(column, title, "environment steps per seed", label, tuple(series), note, column in COUNTED))
     return tuple(drawn)
 
 
