@@ -26,7 +26,8 @@ from element_rl.runs import RunFolder
 from element_rl.studies.jobs import Job, agents_of, environments_of, label_of, sees_frames
 from element_rl.studies.results import CellRecord, Curves, Map, Paths, Scatter, Table
 
-NEWER = ("position", "bounds")  # settings that older cells do not have: while unset they change no cell's name
+# Settings that older cells do not have: while they have their defaults they change no cell's name.
+NEWER = ("position", "bounds", "envs_per_agent", "agent", "td3")
 FAILURE = "failure.json"  # in a cell's folder: why its last attempt ended
 
 
@@ -63,7 +64,7 @@ class Cell:
     @property
     def name(self) -> str:
         values = to_json(dataclasses.asdict(self.config))
-        known = {name: value for name, value in values.items() if name not in NEWER or value}
+        known = {name: value for name, value in values.items() if name not in NEWER or not _unset(self.config, name)}
         settings = json.dumps(known, sort_keys=True)
         env, label = (re.sub(r"[^\w.-]+", "_", text).strip("_") for text in (self.env, label_of(self.config)))
         return f"{env}-{label}-{hashlib.sha256(settings.encode()).hexdigest()[:8]}"
@@ -191,3 +192,11 @@ def steps_done(folder: Path, steps: int) -> int:
         return min(int(float(complete.splitlines()[-1].split(",")[0])), steps)
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def _unset(config: Any, name: str) -> bool:
+    """Whether a setting has its default."""
+    field = next(field for field in dataclasses.fields(config) if field.name == name)
+    made = field.default_factory
+    default = field.default if made is dataclasses.MISSING else made()
+    return bool(getattr(config, name) == default)

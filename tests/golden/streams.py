@@ -254,7 +254,7 @@ def _entries(file: Path) -> Iterator[tuple[str, Any]]:
         yield from ((name, digest(array)) for name, array in sorted(load_file(file).items()))
     elif file.suffix == ".npz":
         with np.load(file) as arrays:
-            yield from ((name, digest(arrays[name])) for name in sorted(arrays.files))
+            yield from ((name, digest(arrays[name])) for name in sorted(arrays.files) if name != "metadata")
     elif file.suffix == ".hdf5":
         import h5py
 
