@@ -210,8 +210,6 @@ def visits_map(
 
 
 def start_of(run: RunFolder) -> tuple[float, float] | None:
-    """Where episodes begin, in a map's coordinates; None where that differs or is not known."""
-    if "PointMaze" in run.config["env"]:
-        return None
+    """Where episodes begin, in a map's coordinates; None where that is not known."""
     start = coverage_start(run.config)
     return None if start is None else (start[0], start[1])
