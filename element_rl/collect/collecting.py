@@ -53,6 +53,7 @@ def collect(
     shares = _shares(config, source)
     settings = _settings(config, source, shares)
     with _claimed(workplace, config.dataset, settings):
+        refuse_existing(config.dataset, final)  # another process may have finished it until this one had the folder
         episodes = _episodes(config, source, shares, workplace, watch, stop)
         made = workplace / "dataset"
         with removing_on_failure(made, final):
@@ -62,7 +63,6 @@ def collect(
             if config.export is not None:  # before the dataset has its name: there is none without its export
                 export(made, final.with_name(f"{final.name}.{config.export}"))
             publish(made, final, config.out)
-    shutil.rmtree(workplace, ignore_errors=True)
     return final
 
 
@@ -112,15 +112,8 @@ def _collector_seeds(config: CollectConfig, source: Source | ScreenSource) -> li
 def _claimed(workplace: Path, name: str, settings: dict[str, Any]) -> Iterator[None]:
     """The folder of the parts, for this process alone, with what an earlier one left there if it had the same settings."""
     path = workplace / SETTINGS
-    with removing_on_failure(workplace / "nothing", workplace):
-        workplace.mkdir(parents=True, exist_ok=True)
-        (workplace / LOCK).touch()
     with contextlib.ExitStack() as held:
-        try:
-            held.enter_context(locked(workplace / LOCK))
-        except BlockingIOError:
-            sentence = f"Another process is collecting the dataset {name}: wait for it, or choose another name."
-            raise DatasetError(sentence) from None
+        _take(workplace, name, held)
         if _has_parts(workplace):
             _refuse_other_settings(workplace, name, read_json_object(path, f"remove {workplace}"), to_json(settings))
         else:
@@ -128,9 +121,27 @@ def _claimed(workplace: Path, name: str, settings: dict[str, Any]) -> Iterator[N
         shutil.rmtree(workplace / "dataset", ignore_errors=True)  # a killed process was building it
         try:
             yield
-        finally:
+        except BaseException:
             if not _has_parts(workplace):  # nothing to go on with
                 shutil.rmtree(workplace, ignore_errors=True)
+            raise
+        shutil.rmtree(workplace, ignore_errors=True)  # it is done; while the folder is still this process's own
+
+
+def _take(workplace: Path, name: str, held: contextlib.ExitStack) -> None:
+    """Makes the folder of the parts where there is none, and locks it."""
+    while True:
+        with removing_on_failure(workplace / "nothing", workplace):
+            workplace.mkdir(parents=True, exist_ok=True)
+        try:
+            (workplace / LOCK).touch()
+            held.enter_context(locked(workplace / LOCK))
+            return
+        except FileNotFoundError:  # in this moment another process was done with the folder and removed it
+            continue
+        except BlockingIOError:
+            sentence = f"Another process is collecting the dataset {name}: wait for it, or choose another name."
+            raise DatasetError(sentence) from None
 
 
 def _has_parts(workplace: Path) -> bool:
