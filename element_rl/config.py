@@ -1,6 +1,7 @@
 """The settings of a run of `explore`, and how the ones left open are decided."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -53,6 +54,8 @@ class ExploreConfig:
     random_seeds: int = 1  # seeds of a random policy run for comparison at the end; 0 for none
     reward_scale: float = 1.0  # multiplies the extrinsic reward
     recent_scale: bool = False  # divide a reward (not element's) by its recent standard deviation: SAC minds its size
+    # How many times the environment's own reward is added to the intrinsic one; with 0 the agents learn from that alone.
+    extrinsic_weight: float = 0.0
     # NAME=VALUE pairs for the environment. Robots that explore do not end their episodes by falling (docs/results/ant-series.md
     # says why); terminate_when_unhealthy=true has them do so, as in the paper
     env_options: tuple[str, ...] = ()
@@ -69,6 +72,8 @@ class ExploreConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {value}.")
+        if not math.isfinite(self.extrinsic_weight):
+            raise ValueError(f"--extrinsic-weight must be a finite number, got {self.extrinsic_weight}.")
 
 
 def resolved(config: ExploreConfig) -> tuple[ExploreConfig, EnvSpec, Reward | None]:
@@ -117,6 +122,10 @@ def _make_reward(env: str, config: ExploreConfig) -> Reward | None:
     if config.recent_scale and config.reward in ("element", "random"):
         raise ValueError(
             f"--recent-scale is for other rewards than {config.reward}: ELEMENT's terms are within [0, 1]."
+        )
+    if config.extrinsic_weight and config.reward in ("random", "extrinsic"):
+        raise ValueError(
+            f"--extrinsic-weight adds the environment's reward to an intrinsic one, and {config.reward} is none: leave it out."
         )
     if config.reward == "random":
         return None

@@ -24,7 +24,7 @@ from element_rl.agents.host_policy import squashed_gaussian_action
 from element_rl.config import ExploreConfig, agent_seeds, parsed_options, resolved
 from element_rl.envs.collector import Chunk, Collector
 from element_rl.envs.robots import EnvSpec
-from element_rl.learner import Learner, LearnerState
+from element_rl.learner import REWARD_COLUMNS, Learner, LearnerState
 from element_rl.metrics import Tracker
 from element_rl.metrics_log import FINAL_SHARE, final_averages
 from element_rl.provenance import commit, hardware, versions
@@ -111,6 +111,7 @@ class Explorer:
             config.replay_size if self.learns else smallest,
             config.chunk_steps,
             config.steps,
+            config.extrinsic_weight,
         )
         self.tracker = Tracker(spec, len(self.seeds))
         self.parameters = self.learner.parameters()
@@ -331,7 +332,12 @@ def random_policy(config: ExploreConfig) -> dict[str, Any] | None:
     if config.random_seeds == 0:
         return None
     config = dataclasses.replace(
-        config, reward="random", reward_options=(), recent_scale=False, seeds=config.random_seeds
+        config,
+        reward="random",
+        reward_options=(),
+        recent_scale=False,
+        extrinsic_weight=0.0,
+        seeds=config.random_seeds,
     )
     config, spec, reward = resolved(config)
     with Explorer(config, spec, reward, None) as explorer:
@@ -339,10 +345,11 @@ def random_policy(config: ExploreConfig) -> dict[str, Any] | None:
         return {"steps": explorer.step, "seeds": explorer.seeds, **explorer.final_metrics(share=1.0)}
 
 
-def metric_columns(reward: Reward | None) -> tuple[str, ...]:
-    """The header of metrics.csv for a run with this reward."""
+def metric_columns(reward: Reward | None, extrinsic_weight: float = 0.0) -> tuple[str, ...]:
+    """The header of metrics.csv for a run with this reward, and with so much of the environment's beside it."""
     own = reward.metric_names if reward is not None else ()
-    return (*METRIC_COLUMNS, "target_mean", "temperature_loss", *own)
+    both = REWARD_COLUMNS if extrinsic_weight else ()
+    return (*METRIC_COLUMNS, "target_mean", "temperature_loss", *both, *own)
 
 
 def _restored(state: LearnerState, arrays: dict[str, np.ndarray]) -> LearnerState:

@@ -3,7 +3,7 @@
 import dataclasses
 from pathlib import Path
 
-from element_rl.config import ExploreConfig, resolved
+from element_rl.config import ExploreConfig, config_from_json, resolved
 from element_rl.explore import metric_columns
 from element_rl.provenance import config_difference
 from element_rl.runs import RunFolder
@@ -19,13 +19,14 @@ def create_run(config: ExploreConfig, folder: Path) -> RunFolder:
         "coverage_axes": spec.coverage_axes,
         "settings": dataclasses.asdict(config),
     }
-    return RunFolder.create(folder, settings, metric_columns(reward))
+    return RunFolder.create(folder, settings, metric_columns(reward, config.extrinsic_weight))
 
 
 def reopen_run(config: ExploreConfig, folder: Path) -> RunFolder:
     """The run in a folder, to be continued; refused where it was started with other settings."""
     config, _, reward = resolved(config)
-    run = RunFolder.open(folder, metric_columns(reward))
-    if difference := config_difference(run.config["settings"], dataclasses.asdict(config)):
+    run = RunFolder.open(folder, metric_columns(reward, config.extrinsic_weight))
+    begun = config_from_json(run.config["settings"])  # with the settings that are newer than it
+    if difference := config_difference(dataclasses.asdict(begun), dataclasses.asdict(config)):
         raise ValueError(difference)
     return run

@@ -20,12 +20,15 @@ from typing import Any
 
 import numpy as np
 
+from element_rl.config import ExploreConfig
 from element_rl.envs.screens import is_screen
 from element_rl.files import read_json_object, to_json
 from element_rl.runs import RunFolder
 from element_rl.studies.jobs import Job, agents_of, environments_of, label_of, sees_frames
 from element_rl.studies.results import CellRecord, Curves, Map, Paths, Scatter, Table
 
+# Settings that are newer than cells that people have: as long as they are not used, those cells keep their names.
+NEWER_SETTINGS: dict[type[Job], tuple[str, ...]] = {ExploreConfig: ("extrinsic_weight",)}
 FAILURE = "failure.json"  # in a cell's folder: why its last attempt ended
 
 
@@ -61,7 +64,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        settings = json.dumps(to_json(dataclasses.asdict(self.config)), sort_keys=True)
+        settings = json.dumps(to_json(_digested(self.config)), sort_keys=True)
         env, label = (re.sub(r"[^\w.-]+", "_", text).strip("_") for text in (self.env, label_of(self.config)))
         return f"{env}-{label}-{hashlib.sha256(settings.encode()).hexdigest()[:8]}"
 
@@ -146,6 +149,17 @@ def with_needs(cells: Sequence[Cell]) -> list[Cell]:
         for entry in (*with_needs(cell.needs), cell):
             ordered.setdefault((entry.name, entry.method), entry)
     return list(ordered.values())
+
+
+def _digested(job: Job) -> dict[str, Any]:
+    """The settings that a cell's name tells of."""
+    newer = {
+        field.name: field.default
+        for field in dataclasses.fields(job)
+        if field.name in NEWER_SETTINGS.get(type(job), ())
+    }
+    settings = dataclasses.asdict(job)
+    return {name: value for name, value in settings.items() if name not in newer or value != newer[name]}
 
 
 def cell_folder(out: Path, cell: Cell) -> Path:
