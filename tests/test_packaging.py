@@ -22,8 +22,8 @@ PROJECT = CHECKOUT / "pyproject.toml"
 pytestmark = pytest.mark.skipif(not PROJECT.is_file(), reason="needs the source tree, not an installed package")
 
 EXTRAS = [  # modules of the optional extras; the core must do without them
-    *("envpool", "flax", "gym", "h5py", "minari", "nes_py", "pandas", "ray", "sb3_contrib", "sbx", "sklearn"),
-    *("stable_baselines3", "stable_retro", "torch", "yaml"),
+    *("envpool", "flax", "gym", "h5py", "minari", "nes_py", "pandas", "pyarrow", "ray", "sb3_contrib", "sbx"),
+    *("sklearn", "stable_baselines3", "stable_retro", "torch", "yaml"),
 ]
 REFUSE_EXTRAS = f"""
 import sys

@@ -25,7 +25,7 @@ from element_rl.collect.config import CollectConfig
 from element_rl.collect.parts import Share
 from element_rl.collect.screen_source import ScreenSource, screen_source_of
 from element_rl.collect.source import Source, fingerprint, shares_of, source_of
-from element_rl.datasets.exports import export
+from element_rl.datasets.exports import export, require_format
 from element_rl.datasets.minari_files import DatasetError, EpisodeRecord
 from element_rl.datasets.minari_folders import dataset_folder, require_minari
 from element_rl.datasets.minari_writing import build_dataset, publish, refuse_existing
@@ -45,6 +45,9 @@ def collect(
     """Makes the dataset, or goes on with one that was stopped; its folder. Raises `Interrupted` when told to stop."""
     require_minari()
     final = dataset_folder(config.dataset, config.out)
+    exported = None if config.export is None else final.with_name(f"{final.name}.{config.export}")
+    if exported is not None:
+        require_format(exported)  # before anything acts
     workplace = final.with_name(f".{final.name}.parts")
     if final.exists():
         shutil.rmtree(workplace, ignore_errors=True)  # of a process that was killed when the dataset was done
@@ -60,8 +63,8 @@ def collect(
             spaces = (source.observation_space, source.action_space)
             about = _about(config, source, shares, settings)
             build_dataset(made, config.dataset, episodes, *spaces, source.env_spec, about)
-            if config.export is not None:  # before the dataset has its name: there is none without its export
-                export(made, final.with_name(f"{final.name}.{config.export}"))
+            if exported is not None:  # before the dataset has its name: there is none without its export
+                export(made, exported)
             publish(made, final, config.out)
     return final
 
@@ -190,7 +193,7 @@ def _about(
         origin = f"{config.steps:,} steps of each, with {kind} actions of the policies after {listed} steps"
     requirements = ["gymnasium>=1.0"]
     entry = str(source.env_spec.entry_point)
-    requirements += ["mujoco>=3.2"] if "mujoco" in entry else []
+    requirements += ["mujoco>=3.5"] if "mujoco" in entry else []
     if isinstance(source, ScreenSource) or entry.startswith("element_rl"):
         requirements.append("element-rl[mario]" if source.spec.name == MARIO else "element-rl")
     return {

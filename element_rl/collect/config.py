@@ -22,7 +22,9 @@ class CollectConfig:
     # run trained without that; terminate_when_unhealthy=false has it not do so
     env_options: tuple[str, ...] = ()
     entropy: bool = True  # measure the entropy of every episode (0.1 s for one of 1000 steps)
-    export: Literal["npz", "safetensors"] | None = None  # also write flat arrays, for tools that do not read Minari
+    export: Literal["npz", "safetensors", "parquet"] | None = (
+        None  # also write flat arrays, for tools that do not read Minari
+    )
     out: Path | None = None  # the folder of all datasets (Minari's own)
     workers: int | None = None  # environment processes (one per seed, and on screens always so); 0: this process
 
