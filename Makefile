@@ -51,7 +51,7 @@ format: setup
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	@echo 'The documentation: site/index.html'
+	@echo 'The documentation: site/index.html (open it in a browser; it needs no server)'
 
 bench: setup
 	$(PIP) -e '.[dev,bench]'

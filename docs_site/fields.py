@@ -14,6 +14,8 @@ from typing import Any
 import griffe
 
 RECORDS = {"NamedTuple", "eqx.Module"}
+# Markdown here takes a list for one only after an empty line, which docstrings do not spend.
+LIST_IN_PARAGRAPH = re.compile(r"^(?!(?:-|\d+\.) )(\S.*)\n(?=(?:-|\d+\.) )", re.M)
 
 
 class FieldsAndParameters(griffe.Extension):
@@ -22,6 +24,8 @@ class FieldsAndParameters(griffe.Extension):
     def on_package(self, *, pkg: griffe.Module, **rest: Any) -> None:
         """Called by Griffe."""
         for found in _parts(pkg):
+            if found.docstring is not None:
+                found.docstring.value = LIST_IN_PARAGRAPH.sub(r"\1\n\n", found.docstring.value)
             if isinstance(found, griffe.Class):
                 _add_fields(found)
             elif isinstance(found, griffe.Function):
@@ -48,6 +52,8 @@ def _add_fields(found: griffe.Class) -> None:
     if fields and found.docstring is not None:
         text = griffe.DocstringSectionText(found.docstring.value)
         found.docstring.parsed = [text, griffe.DocstringSectionAttributes(fields)]
+        for field in fields:  # the table is enough: a heading for each as well would say it twice
+            found.del_member(field.name)
 
 
 def _comment(field: griffe.Attribute) -> str:

@@ -1,5 +1,6 @@
 """The command `element`. Settings are typed; a mistake in them is answered by one sentence and exit code 2."""
 
+import contextlib
 import importlib
 import os
 import sys
@@ -16,6 +17,7 @@ from typing import Annotated, Any
 import tyro
 
 from element_rl import __version__
+from element_rl.options import read_options
 from element_rl.stopping import INTERRUPTED, stop_signals
 
 USER_ERROR = 2  # exit code when the user has to change something
@@ -39,7 +41,7 @@ COMMANDS = {
     "mario": "the same on Super Mario Bros 1-1",
     "maze": "see the method on a small maze, in under a minute",
     "study": "run an experiment of the paper, from nothing to a report",
-    "report": "write the page of a study again",
+    "report": "write the page of a run, or of a study again",
     "doctor": "check the installation, and whether a bonus works on an environment or in a run",
 }
 
@@ -58,6 +60,9 @@ ELSEWHERE = {  # commands with a module of their own, imported when they are use
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
+    with contextlib.suppress(OSError):  # the current folder may have been removed
+        if os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())  # as `python -m` has it: my_envs:MyEnv-v0 may lie in the file my_envs.py
     try:
         try:
             return _run(list(sys.argv[1:] if arguments is None else arguments))
@@ -98,11 +103,12 @@ def _refuse_elements_own(reward: str, arguments: Sequence[str]) -> None:
 
 
 def _explore(arguments: list[str]) -> int:
-    from element_rl.config import ExploreConfig, config_from_json, resolved
+    from element_rl.config import ExploreConfig, config_from_json, map_note, resolved
     from element_rl.explore import Interrupted, explore
     from element_rl.launch import create_run, reopen_run
-    from element_rl.progress import summary_table, watching
-    from element_rl.runs import RunFolder
+    from element_rl.next_steps import say_next_steps
+    from element_rl.progress import resuming, said_finished, summary_table, watching
+    from element_rl.runs import RunFolder, default_folder
     from element_rl.settings import resumed_folder
 
     @dataclass(frozen=True)
@@ -110,76 +116,94 @@ def _explore(arguments: list[str]) -> int:
         """Train agents that explore, without any task reward (Algorithm 3 of the ELEMENT paper)."""
 
         config: Annotated[ExploreConfig, tyro.conf.arg(name="")]
-        out: Path | None = None  # the run's folder (runs/ENV-REWARD-SEED)
-        resume: Path | None = None  # continue the run in this folder; settings are taken from it
-        figures: bool = True  # act with the checkpoint policies and draw figures at the end
+        # Folder of the run. (default: runs/ENV-REWARD-SEED)
+        out: Path | None = None
+        # Folder of a run to continue; settings are taken from it. (default: a new run begins)
+        resume: Path | None = None
+        # Act with the checkpoint policies and draw figures at the end.
+        figures: bool = True
 
     folder = resumed_folder(arguments)
     default: Explore | None = None
     if folder is not None:
         stored = RunFolder.open(folder).config
         default = Explore(config_from_json(stored["settings"]), resume=folder)
-    if default is None:
-        args = tyro.cli(Explore, args=arguments, prog="element explore")
-    else:
-        args = tyro.cli(Explore, args=arguments, prog="element explore", default=default)
+    args = read_options(Explore, arguments, "element explore", default)
     _refuse_elements_own(args.config.reward, arguments)
-    config = resolved(args.config)[0]
+    settings = resolved(args.config)
+    config = settings.config
     if args.resume is not None:
-        run = reopen_run(config, args.resume)
+        run = reopen_run(settings, args.resume)
+        if said_finished(run, config.steps):
+            return 0
     else:
-        label = Path(config.reward.partition(":")[0]).stem  # of a reward in a file, the file's name
-        run = create_run(config, args.out or Path("runs") / f"{config.env}-{label}-{config.seed}")
+        run = create_run(settings, args.out or default_folder(config.env, config.reward, config.seed))
+    if note := map_note(args.config, settings.spec):
+        print(note)
     try:
         with stop_signals() as stop, watching(config) as watch:
-            summary = explore(config, run, watch, stop, resume=args.resume is not None)
+            summary = explore(settings, run, watch, stop, resume=args.resume is not None)
     except Interrupted as interrupted:
-        print(f"Stopped at step {interrupted.step:,}. Continue with: element explore {config.env} --resume {run.path}")
+        command = f"element explore {config.env} {resuming(run, config.steps)}"
+        print(f"Stopped at step {interrupted.step:,}. Continue with: {command}")
         return INTERRUPTED
     if args.figures:
-        _draw(run, summary)
+        _draw(run, summary, settings.spec)
     summary_table(summary)
     print(f"Run: {run.path}")
+    say_next_steps(run)
     return 0
 
 
-def _draw(run: Any, summary: dict[str, Any]) -> None:
+def _draw(run: Any, summary: dict[str, Any], spec: Any) -> None:
     from element_rl.evaluate import evaluate
     from element_rl.plots import plot_run
     from element_rl.progress import acting
 
     if summary["reward"] != "random":
         with acting() as watch:
-            evaluate(run, episodes=EPISODES_DRAWN, watch=watch)
+            evaluate(run, episodes=EPISODES_DRAWN, watch=watch, spec=spec)
     for path in plot_run([run], say=lambda text: None):
         if path.suffix == ".png":
             print(f"Figure: {path}")
 
 
 def _evaluate(arguments: list[str]) -> int:
-    from element_rl.evaluate import evaluate
-    from element_rl.progress import acting, evaluation_table
+    from element_rl.evaluate import evaluate, film
+    from element_rl.progress import acting, evaluation_table, filming
     from element_rl.runs import RunFolder
 
     @dataclass(frozen=True)
     class Evaluate:
         """Act with the policies of a run's checkpoints; trajectories, returns and entropies go to its evaluation folder."""
 
-        run: tyro.conf.Positional[Path]  # a folder that explore, on-policy, mario or offline wrote
-        episodes: int = 5  # per checkpoint and seed
-        deterministic: bool = False  # act with the mean of the policy (of choices: the likeliest) instead of sampling
-        checkpoint: int | None = None  # only this one (steps); all by default
-        video: bool = False  # also write an mp4 of one episode of the last policy evaluated
-        out: Path | None = None  # where to write instead of RUN/evaluation
-        workers: int | None = None  # processes that act (one per core); 0 acts in this process
+        # Folder of the run, made by element explore, on-policy, mario or offline.
+        run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
+        # Episodes of each checkpoint and seed.
+        episodes: int = 5
+        # Act with the policy's mean or likeliest action instead of sampling.
+        deterministic: bool = False
+        # Step of the only checkpoint to act with. (default: all checkpoints)
+        checkpoint: int | None = None
+        # Write an mp4 of one episode of the last policy evaluated.
+        video: bool = False
+        # Folder to write to. (default: RUN/evaluation)
+        out: Path | None = None
+        # Processes that act; 0 acts in the command's own process.
+        # (default: one per core, or none where there is little to do)
+        workers: int | None = None
 
-    args = tyro.cli(Evaluate, args=arguments, prog="element evaluate")
+    args = read_options(Evaluate, arguments, "element evaluate")
     run = RunFolder.open(args.run)
     with acting() as watch:
         result = evaluate(
-            run, args.episodes, args.deterministic, args.checkpoint, args.video, args.out, args.workers, watch
+            run, args.episodes, args.deterministic, args.checkpoint, out=args.out, workers=args.workers, watch=watch
         )
     evaluation_table(result)
+    if args.video:
+        with filming() as watch:
+            path = film(run, args.deterministic, args.checkpoint, args.out, watch)
+        print(f"Video: {path}")
     return 0
 
 
@@ -187,14 +211,21 @@ def _plot(arguments: list[str]) -> int:
     from element_rl.plots import plot_run
     from element_rl.runs import RunFolder
 
+    some_runs = tyro.conf.arg(metavar="RUN ...", help_behavior_hint="(required)")
+
     @dataclass(frozen=True)
     class Plot:
-        """Draw coverage, density, entropy, reward terms and trajectories of runs; several runs share the curves."""
+        """Draw coverage, density, entropy, reward terms and trajectories of runs.
 
-        runs: tyro.conf.Positional[tuple[Path, ...]]  # folders that `element explore` wrote
-        out: Path | None = None  # where the figures go (the first run's figures folder)
+        Several runs share the curves, with a panel for each environment.
+        """
 
-    args = tyro.cli(Plot, args=arguments, prog="element plot")
+        # Folders of the runs, made by element explore, on-policy or mario.
+        runs: tyro.conf.Positional[Annotated[tuple[Path, ...], some_runs]]
+        # Folder for the figures. (default: the first run's own, RUN/figures)
+        out: Path | None = None
+
+    args = read_options(Plot, arguments, "element plot")
     if not args.runs:
         raise ValueError("Name at least one run folder to plot.")
     for path in plot_run([RunFolder.open(run) for run in args.runs], args.out):
@@ -207,13 +238,15 @@ def _report(arguments: list[str]) -> int:
 
     @dataclass(frozen=True)
     class Report:
-        """Write the page of a study (one HTML file that needs no network) again, from its results."""
+        """Write the page (one HTML file that needs no network) of a run of explore, on-policy or mario, or of a study."""
 
-        study: tyro.conf.Positional[Path]  # the folder of a study, such as runs/studies-small/coverage
-        out: Path | None = None  # the file (STUDY/report.html)
+        # Folder of a run or of a study: runs/Ant-v5-element-0, runs/studies-small/coverage.
+        folder: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="FOLDER")]]
+        # File to write. (default: FOLDER/report.html)
+        out: Path | None = None
 
-    args = tyro.cli(Report, args=arguments, prog="element report")
-    print(f"Report: {report(args.study, args.out)}")
+    args = read_options(Report, arguments, "element report")
+    print(f"Report: {report(args.folder, args.out)}")
     return 0
 
 

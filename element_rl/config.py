@@ -4,14 +4,14 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 import tyro
 
 from element_rl.agents.sac import SACConfig
 from element_rl.envs.robots import HEALTH_OPTION, EnvSpec, can_fall, describe
-from element_rl.rewards import Reward, make_reward
+from element_rl.rewards import TRAINING_NAMES, Reward, check_name, make_reward
 from element_rl.rewards.element import ElementConfig, ElementReward, replay_defaults, resolved_memory, update_window
 from element_rl.rewards.recent_scale import RecentlyScaled
 from element_rl.settings import named_values, settings_from_json
@@ -23,43 +23,87 @@ SMALLEST_CHUNK = 8
 class ExploreConfig:
     """What to train, on what, for how long. `None` means: as this robot has it, or as fits the run."""
 
-    env: tyro.conf.Positional[
-        str
-    ]  # a Gymnasium environment: Ant-v5, Hopper-v5, Walker2d-v5, Humanoid-v4, or any other with Box spaces
-    # what the agents learn from: element, rnd, ngu, re3, rise, apt, icm, e3b, extrinsic, random (they act at random and do not
-    # learn), or FILE.py:FUNCTION, a function of your own that returns a reward
+    # Gymnasium environment to explore, with Box spaces: Ant-v5, Hopper-v5, Walker2d-v5,
+    # Humanoid-v4, PointMaze, or any other.
+    env: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="ENV")]]
+    # What the agents learn from: element, rnd, ngu, re3, rise, apt, icm, e3b, extrinsic (the task's
+    # own reward), random (they act at random and learn nothing), or FILE.py:FUNCTION, a function of
+    # your own that returns a reward.
     reward: str = "element"
-    reward_options: tuple[str, ...] = ()  # NAME=VALUE pairs for the reward, e.g. learning_rate=1e-3, or renyi_order=2
-    steps: int = 1_000_000  # environment steps per seed
-    seeds: int = 1  # how many agents are trained at once
-    seed: int = 0  # of the first agent; the others count up from it
-    beta: float | None = None  # weight of the lifelong reward (0.5); 0 for the episodic reward alone
-    episodic_weight: float = 1.0  # weight of the episodic reward; 0 for the lifelong reward alone
-    memory: Literal["auto", "exact", "graph", "hnsw"] = "auto"  # of remembered states
-    estimator: Literal["renyi", "kde", "knn"] | None = None  # of the episodic entropy
-    bandwidth: float | None = None  # σ of the kernel of renyi and kde (1; with kde 0.1, where the paper has 1)
-    lifelong_estimator: Literal["knn", "kde", "renyi2"] = "knn"  # which lifelong reward of Proposition 2
-    # of ELEMENT's terms: minimum and maximum over the batch, or over all so far; or mean and deviation over the batch
+    # Settings of the reward as NAME=VALUE pairs, e.g. learning_rate=1e-3, or renyi_order=2.
+    # (default: none)
+    reward_options: tuple[str, ...] = ()
+    # Environment steps of each agent.
+    steps: int = 1_000_000
+    # How many agents are trained at once, each with a seed of its own.
+    seeds: int = 1
+    # Seed of the first agent; the others count up from it.
+    seed: int = 0
+    # Weight of ELEMENT's lifelong reward; 0 for the episodic reward alone. (default: 0.5)
+    beta: float | None = None
+    # Weight of ELEMENT's episodic reward; 0 for the lifelong reward alone.
+    episodic_weight: float = 1.0
+    # How ELEMENT finds the nearest of all remembered states: by comparing with every one (exact),
+    # with FAISS's index (hnsw), with the paper's graph (graph), or exactly while that is fast and
+    # then with hnsw (auto).
+    memory: Literal["auto", "exact", "graph", "hnsw"] = "auto"
+    # How ELEMENT estimates the entropy of an episode: matrix-based Rényi entropy, a kernel density,
+    # or distances to nearest neighbours. (default: kde on Hopper, knn on Walker2d, otherwise renyi)
+    estimator: Literal["renyi", "kde", "knn"] | None = None
+    # Width σ of the kernel of renyi and kde: states closer than about √σ count as alike.
+    # (default: 1; with kde 0.1, where the paper has 1)
+    bandwidth: float | None = None
+    # Formula of ELEMENT's lifelong reward, one of Proposition 2's: from the distances to the
+    # nearest remembered states (knn), or from a kernel over these distances (kde, renyi2).
+    lifelong_estimator: Literal["knn", "kde", "renyi2"] = "knn"
+    # How ELEMENT's two terms are scaled before they are added: by minimum and maximum over the
+    # batch (batch) or over all batches so far (running), or by mean and deviation over the batch
+    # (standard).
     normalisation: Literal["batch", "running", "standard"] = "batch"
-    # who earns an episode's entropy: each state what itself adds to it, or all alike (episode, the paper's form)
+    # Who earns an episode's entropy: each state what it adds itself (state), or all states alike
+    # (episode, the paper's form).
     credit: Literal["episode", "state"] = "state"
-    length_weighted: bool = False  # weigh episodes of unequal length as the paper's appendix does
-    update_interval: int | None = None  # U (500,000; a tenth of the steps where the run is shorter than 5 million)
-    update_steps: int | None = None  # T_u (a tenth of U)
-    replay_size: int = 1_000_000  # transitions kept per agent
-    chunk_steps: int = 64  # steps between two refreshes of the acting policy; lowered to divide the steps
-    log_every: int | None = None  # steps between two lines of metrics (a hundredth of the steps, 500 to 10,000)
-    checkpoint_every: int | None = None  # steps between two checkpoints (U)
-    workers: int | None = None  # environment processes (one per agent); 0 steps them in this process
-    random_seeds: int = 1  # seeds of a random policy run for comparison at the end; 0 for none
-    reward_scale: float = 1.0  # multiplies the extrinsic reward
-    recent_scale: bool = False  # divide a reward (not element's) by its recent standard deviation: SAC minds its size
-    # How many times the environment's own reward is added to the intrinsic one; with 0 the agents learn from that alone.
+    # Weigh episodes of unequal length as the paper's appendix does.
+    length_weighted: bool = False
+    # Steps from one update window to the next, the paper's U: states are remembered in these
+    # windows only. (default: 500,000, but no more than a tenth of --steps)
+    update_interval: int | None = None
+    # Steps of one update window, the paper's T_u. (default: a tenth of --update-interval)
+    update_steps: int | None = None
+    # Transitions kept for each agent to learn from.
+    replay_size: int = 1_000_000
+    # Steps between two refreshes of the acting policy; lowered to divide --steps.
+    chunk_steps: int = 64
+    # Steps between two lines of metrics. (default: a hundredth of --steps, from 500 to 10,000)
+    log_every: int | None = None
+    # Steps between two checkpoints. (default: --update-interval)
+    checkpoint_every: int | None = None
+    # Processes that step the environments; 0 steps them in the command's own process.
+    # (default: one per agent, up to 64)
+    workers: int | None = None
+    # Agents that act at random, run for comparison at the end; 0 for none.
+    random_seeds: int = 1
+    # Factor of the task's reward, with --reward extrinsic.
+    reward_scale: float = 1.0
+    # Divide the reward by its recent standard deviation, because SAC minds the size of rewards; not
+    # for --reward element, whose terms are scaled already.
+    recent_scale: bool = False
+    # How many times the task's own reward is added to the intrinsic one; with 0 the agents learn
+    # from the intrinsic reward alone.
     extrinsic_weight: float = 0.0
-    # NAME=VALUE pairs for the environment. Robots that explore do not end their episodes by falling (docs/results/ant-series.md
-    # says why); terminate_when_unhealthy=true has them do so, as in the paper
+    # Settings of the environment as NAME=VALUE pairs. Robots that explore do not end their episodes
+    # by falling (docs/results/ant-series.md says why); terminate_when_unhealthy=true has them do
+    # so, as in the paper. (default: none)
     env_options: tuple[str, ...] = ()
-    sac: SACConfig = field(default_factory=SACConfig)  # the learner
+    # Where the agent is, in an environment that is no robot of this library: entries of info, or
+    # columns of the observation, e.g. x_position y_position, or 0 1. They become part of the state,
+    # and the first two of the map. (default: what the library knows of the robot)
+    position: tuple[str, ...] = ()
+    # Lowest and highest value on the two axes of the map, e.g. -5 5 -5 5. (default: those of the
+    # observation's columns where finite, else ten times as far as random actions get)
+    bounds: tuple[tuple[float, float], ...] = ()
+    # The learner, soft actor-critic.
+    sac: SACConfig = field(default_factory=SACConfig)
 
     def __post_init__(self) -> None:
         for name in ("steps", "seeds", "replay_size", "chunk_steps"):
@@ -74,17 +118,29 @@ class ExploreConfig:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {value}.")
         if not math.isfinite(self.extrinsic_weight):
             raise ValueError(f"--extrinsic-weight must be a finite number, got {self.extrinsic_weight}.")
+        check_name(self.reward, TRAINING_NAMES)
 
 
-def resolved(config: ExploreConfig) -> tuple[ExploreConfig, EnvSpec, Reward | None]:
-    """The configuration with nothing left open, the environment's description and the reward (None: random actions)."""
-    spec = describe(config.env, **parsed_options(config))
+class Resolved(NamedTuple):
+    """A configuration with nothing left open, and what follows from it."""
+
+    config: ExploreConfig
+    spec: EnvSpec  # the environment's description
+    reward: Reward | None  # None: random actions
+
+
+def resolved(config: ExploreConfig | Resolved) -> Resolved:
+    """The configuration with nothing left open. It makes an environment to look at; what is resolved stays as it is."""
+    if isinstance(config, Resolved):
+        return config
+    spec = describe(config.env, config.position, config.bounds, **parsed_options(config))
     if can_fall(spec.name) and HEALTH_OPTION not in parsed_options(config):
         ends = (
             "true" if config.reward == "extrinsic" else "false"
         )  # said, so that a random policy beside it has the same
         config = dataclasses.replace(config, env_options=(*config.env_options, f"{HEALTH_OPTION}={ends}"))
     window = update_window(config.steps, config.update_interval, config.update_steps)
+    element = _element_options(spec.name, config)
     config = dataclasses.replace(
         config,
         env=spec.name,
@@ -93,11 +149,33 @@ def resolved(config: ExploreConfig) -> tuple[ExploreConfig, EnvSpec, Reward | No
         chunk_steps=_chunk_steps(config.steps, config.chunk_steps),
         log_every=config.log_every or min(10_000, max(config.steps // 100, 500)),
         checkpoint_every=config.checkpoint_every or window["update_interval"],
-        beta=_element_options(spec.name, config)["lifelong_weight"],
-        estimator=_element_options(spec.name, config)["estimator"],
-        bandwidth=_element_options(spec.name, config)["bandwidth"],
+        beta=element["lifelong_weight"],
+        estimator=element["estimator"],
+        bandwidth=element["bandwidth"],
+        bounds=(spec.coverage_bounds or ()) if config.position else config.bounds,
     )
-    return config, spec, _make_reward(spec.name, config)
+    return Resolved(config, spec, _make_reward(spec.name, config))
+
+
+def described(settings: Mapping[str, Any], env_options: Mapping[str, Any]) -> EnvSpec:
+    """The environment of a run by its stored settings, with these options; older runs say nothing of positions."""
+    return describe(settings["env"], settings.get("position", ()), settings.get("bounds", ()), **env_options)
+
+
+def map_note(given: ExploreConfig, spec: EnvSpec) -> str:
+    """What a user should know of the map before the run begins; nothing where it is as asked for."""
+    if not spec.position_dim:
+        return (
+            f"{spec.name} has no coverage map: --position says where the agent is, by entries of info "
+            "(--position x_position y_position) or by columns of the observation (--position 0 1)."
+        )
+    if spec.coverage_bounds is None or spec.coverage_axes is None:
+        return "Coverage is not counted: a map has two axes, and --position has one coordinate."
+    if not given.position or given.bounds:
+        return ""
+    pairs = zip(spec.coverage_axes, spec.coverage_bounds, strict=True)
+    ranges = " and ".join(f"{axis} from {low:g} to {high:g}" for axis, (low, high) in pairs)
+    return f"Coverage is counted on {ranges}; --bounds takes others."
 
 
 def config_from_json(values: Mapping[str, Any]) -> ExploreConfig:

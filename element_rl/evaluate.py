@@ -13,6 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
+from element_rl.envs.robots import EnvSpec
 from element_rl.evaluate_robots import OnRobots
 from element_rl.evaluate_screens import OnScreens, is_on_screen
 from element_rl.evaluators import Evaluator, Parameters, workers_for
@@ -30,20 +31,18 @@ def evaluate(
     out: Path | None = None,
     workers: int | None = None,
     watch: Callable[[Progress], None] = lambda progress: None,
+    spec: EnvSpec | None = None,
 ) -> list[dict[str, Any]]:
     """Means over seeds and episodes, one entry per checkpoint; the watcher is told of episodes.
 
     Policies act in `workers` processes (None: as many as there are cores, if there is much to do); what is written does not
-    depend on their number.
+    depend on their number. `spec`: the environment's description, where the caller has it already.
     """
     if episodes < 1:
         raise ValueError(f"--episodes must be at least 1, got {episodes}.")
     if workers is not None and workers < 0:
         raise ValueError(f"--workers must not be negative, got {workers}.")
-    steps = run.checkpoint_steps() if checkpoint is None else [checkpoint]
-    if not steps:
-        raise RunError(f"The run {run.path} has no checkpoint yet: let it train until its first one.")
-    form: Form = OnScreens(run) if is_on_screen(run) else OnRobots(run)
+    steps, form = _steps(run, checkpoint), _form(run, spec)
     rows, trajectories = [], {}
     began = time.perf_counter()
     for step, acted in _acted(run, form, steps, episodes, deterministic, workers):
@@ -59,8 +58,39 @@ def evaluate(
         write_arrays(folder / "trajectories.safetensors", trajectories)
     write_json(folder / "evaluation.json", {"deterministic": deterministic, "checkpoints": rows})
     if video:
-        form.write_video(steps[-1], deterministic, folder)
+        film(run, deterministic, steps[-1], out, spec=spec)
     return rows
+
+
+def film(
+    run: RunFolder,
+    deterministic: bool = False,
+    checkpoint: int | None = None,
+    out: Path | None = None,
+    watch: Callable[[Progress], None] = lambda progress: None,
+    spec: EnvSpec | None = None,
+) -> Path:
+    """The mp4 of one episode of the first agent, of the newest checkpoint unless told; the watcher is told of frames."""
+    form, step = _form(run, spec), _steps(run, checkpoint)[-1]
+    folder = out or run.evaluation_path
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def tell(frames: int, per_second: float) -> None:
+        watch(Progress(frames, max(form.episode_steps, frames), per_second, {}))
+
+    return form.write_video(step, deterministic, folder, tell)
+
+
+def _steps(run: RunFolder, checkpoint: int | None) -> list[int]:
+    """The checkpoints asked for, in order."""
+    steps = run.checkpoint_steps() if checkpoint is None else [checkpoint]
+    if not steps:
+        raise RunError(f"The run {run.path} has no checkpoint yet: let it train until its first one.")
+    return steps
+
+
+def _form(run: RunFolder, spec: EnvSpec | None) -> "Form":
+    return OnScreens(run) if is_on_screen(run) else OnRobots(run, spec)
 
 
 @runtime_checkable
@@ -79,8 +109,8 @@ class Form(Protocol):
     def measured(self, acted: Sequence[Sequence[Any]]) -> tuple[dict[str, Any], Float[np.ndarray, "E M C"]]:
         """Means of a checkpoint's episodes, agent by agent, and their positions, NaN after the end of each."""
 
-    def write_video(self, step: int, deterministic: bool, folder: Path) -> Path:
-        """One episode of the first agent as an mp4."""
+    def write_video(self, step: int, deterministic: bool, folder: Path, watch: Callable[[int, float], None]) -> Path:
+        """One episode of the first agent as an mp4; the watcher is told the frames so far, and frames per second."""
 
 
 def _acted(

@@ -1,7 +1,6 @@
 """Acting on robots with the policies of a run's checkpoints."""
 
-import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,26 +10,25 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from element_rl.config import ExploreConfig, parsed_options
+from element_rl.config import ExploreConfig, described, parsed_options
 from element_rl.encoders.state import StateEncoder, make_state_encoder
 from element_rl.entropy import renyi_entropy
-from element_rl.envs.robots import coverage_cell, describe, make_env
+from element_rl.envs.robots import EnvSpec, coverage_cell
 from element_rl.episodes import Episode, padded_paths, run_episode
 from element_rl.evaluators import Evaluator, Parameters
 from element_rl.learner import EVALUATION_ORDER
-from element_rl.runs import RunError, RunFolder
-
-FRAMES_PER_SECOND = 30
+from element_rl.robot_video import write_video
+from element_rl.runs import RunFolder
 
 
 class OnRobots:
     """How a run of explore, or of offline on robots' data, is evaluated."""
 
-    def __init__(self, run: RunFolder) -> None:
+    def __init__(self, run: RunFolder, spec: EnvSpec | None = None) -> None:
         settings = run.config["settings"]
         self.run = run
         self.config = ExploreConfig(settings["env"], seed=settings["seed"], env_options=tuple(settings["env_options"]))
-        self.spec = describe(self.config.env, **parsed_options(self.config))
+        self.spec = spec or described(settings, parsed_options(self.config))
         self.seed = self.config.seed
         self.episode_steps = self.spec.max_episode_steps
 
@@ -61,32 +59,21 @@ class OnRobots:
             "episodic_entropy": float(np.mean(entropies)),
             "coverage": None if cells is None else len(cells),
         }
-        return row, padded_paths(paths, spec.max_episode_steps)
+        return row, padded_paths([path[:, :2] for path in paths], spec.max_episode_steps)  # what a map has
 
-    def write_video(self, step: int, deterministic: bool, folder: Path) -> Path:
-        """Rendered without a screen."""
-        import imageio.v2 as imageio
-
+    def write_video(self, step: int, deterministic: bool, folder: Path, watch: Callable[[int, float], None]) -> Path:
+        """Rendered without a screen, by a camera that follows the robot."""
         config, policy = self.config, self.run.load_policy(step)
-        if os.environ.get("MUJOCO_GL", "") in ("", "disable", "disabled"):
-            os.environ["MUJOCO_GL"] = "osmesa"
-        path = folder / f"step_{step:09d}.mp4"
-        env = make_env(config.env, render_mode="rgb_array", **parsed_options(config))
-        parameters = {name: array[0] for name, array in policy.items()}
-        try:
-            writer: Any
-            with imageio.get_writer(path, fps=FRAMES_PER_SECOND, macro_block_size=16) as writer:
-                seed = [config.seed, step, 0]
-                run_episode(self.spec, env, parameters, seed, deterministic, lambda: writer.append_data(env.render()))
-        except Exception as error:
-            path.unlink(missing_ok=True)
-            raise RunError(
-                f"No video could be rendered ({type(error).__name__}: {error}): "
-                "install OSMesa or EGL and set MUJOCO_GL=osmesa or egl."
-            ) from error
-        finally:
-            env.close()
-        return path
+        return write_video(
+            folder / f"step_{step:09d}.mp4",
+            config.env,
+            parsed_options(config),
+            self.spec,
+            {name: array[0] for name, array in policy.items()},
+            [config.seed, step, 0],
+            deterministic,
+            watch,
+        )
 
 
 def entropy_of(encoder: StateEncoder, episode: Episode, steps: int) -> float:

@@ -1,7 +1,8 @@
 """Acting on screens with the policies of a run's checkpoints: those of A3C, or the values of discrete offline agents."""
 
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ class OnScreens:
         }
         return row, padded_paths(paths, spec.max_episode_steps)
 
-    def write_video(self, step: int, deterministic: bool, folder: Path) -> Path:
+    def write_video(self, step: int, deterministic: bool, folder: Path, watch: Callable[[int, float], None]) -> Path:
         """As its policy saw it."""
         env = self.make(self.env, **self.options)
         policy = {name: array[0] for name, array in self.acting(self.run.load_policy(step)).items()}
@@ -75,8 +76,10 @@ class OnScreens:
 
             writer: Any
             with imageio.get_writer(path, fps=FRAMES_PER_SECOND, macro_block_size=2) as writer:
-                for frame in episode.frames:
+                began = time.perf_counter()
+                for number, frame in enumerate(episode.frames, start=1):
                     writer.append_data(np.kron(frame, np.ones((ENLARGED, ENLARGED), np.uint8)))
+                    watch(number, number / max(time.perf_counter() - began, 1e-9))
         except Exception as error:
             path.unlink(missing_ok=True)
             raise RunError(

@@ -18,20 +18,23 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from element_rl.agents.host_policy import squashed_gaussian_action
-from element_rl.config import ExploreConfig, agent_seeds, parsed_options, resolved
+from element_rl.config import ExploreConfig, Resolved, agent_seeds, parsed_options, resolved
+from element_rl.entropy_range import SHORTEST, line, seen_episodes
 from element_rl.envs.collector import Chunk, Collector
 from element_rl.envs.robots import EnvSpec
 from element_rl.learner import REWARD_COLUMNS, Learner, LearnerState
 from element_rl.metrics import Tracker
-from element_rl.metrics_log import FINAL_SHARE, final_averages
+from element_rl.metrics_log import FINAL_SHARE, best_episodes, final_averages
 from element_rl.provenance import commit, hardware, versions
 from element_rl.rewards import Reward, make_reward
+from element_rl.rewards.element import ElementReward
 from element_rl.runs import METRIC_COLUMNS, RunError, RunFolder
 from element_rl.trees import arrays_to_tree, tree_to_arrays
 
+COMPILING = "compiling"  # what a run says it is doing while its first programs are made
 TRANSFER = "transfer.json"  # in the folder of a run that begins with policies of another: which they are (`finetune`)
 
 
@@ -42,6 +45,9 @@ class Progress(NamedTuple):
     steps: int
     steps_per_second: float  # summed over the agents
     latest: dict[str, float]  # the last logged metrics, averaged over the agents
+    agents: int = 1  # that train side by side, each of which has made `step` steps
+    doing: str = ""  # what keeps the run from stepping just now, such as compiling
+    note: str = ""  # a line that a person should read once, as soon as it is known
 
 
 Watcher = Callable[[Progress], None]
@@ -56,7 +62,7 @@ class Interrupted(Exception):  # noqa: N818 (not an error: the run was asked to 
 
 
 def explore(
-    config: ExploreConfig,
+    config: ExploreConfig | Resolved,
     run: RunFolder,
     watch: Watcher = lambda progress: None,
     stop: Callable[[], bool] = lambda: False,
@@ -80,7 +86,10 @@ def explore(
             _begin(explorer, run, begin)
         explorer.train(watch, stop)
         summary = explorer.summary()
-    summary["random_policy"] = random_policy(config) if config.reward != "random" else None
+    settings = Resolved(config, spec, reward)
+    summary["random_policy"], visits = random_policy(settings, watch)
+    if visits is not None:
+        run.write_random_visits(visits)
     summary |= facts or {}
     run.write_summary(summary)
     return summary
@@ -116,7 +125,7 @@ class Explorer:
         self.tracker = Tracker(spec, len(self.seeds))
         self.parameters = self.learner.parameters()
         self.collector = Collector(
-            config.env,
+            spec,
             self.seeds,
             config.chunk_steps,
             squashed_gaussian_action if self.learns else None,
@@ -131,6 +140,7 @@ class Explorer:
         self.episode_index = np.zeros(len(self.seeds), np.int64)
         self.seconds = 0.0  # of training, over all resumptions
         self.latest: dict[str, float] = {}
+        self.entropy_note: str | None = None  # what is wrong with the reward's entropy; None until an episode was seen
         self.rows: list[dict[str, Any]] = []  # of metrics, where there is no folder for them
 
     @property
@@ -170,22 +180,42 @@ class Explorer:
     def train(self, watch: Watcher, stop: Callable[[], bool]) -> None:
         """Collect and learn until the steps are done. Raises `Interrupted`, at a checkpoint, when told to stop."""
         last_log, last_checkpoint = self.step, self.step
+        watch(self.progress(doing=COMPILING if self.step < self.config.steps else ""))
+        compiled: set[str] = set()  # what this process has done before: the first time it takes long
+
+        def first_time(what: str) -> None:
+            if what not in compiled:
+                compiled.add(what)
+                watch(self.progress(doing=COMPILING))
+
         while self.step < self.config.steps:
+            if self._will_learn():
+                first_time("learning")
             began = time.perf_counter()
             self.train_chunk()
             self.seconds += time.perf_counter() - began
             done = self.step >= self.config.steps
             if done or _crossed(last_log, self.step, self.config.log_every):
                 last_log = self.step
+                first_time("measuring")
                 self._log()
             stopping = stop() and not done
             if done or stopping or _crossed(last_checkpoint, self.step, self.config.checkpoint_every):
                 last_checkpoint = self.step
                 self.save()
-            rate = self.step * len(self.seeds) / max(self.seconds, 1e-9)
-            watch(Progress(self.step, self.config.steps, rate, self.latest))
+            watch(self.progress())
             if stopping:
                 raise Interrupted(self.step)
+
+    def progress(self, doing: str = "") -> Progress:
+        """How far the run is, for a watcher."""
+        agents = len(self.seeds)
+        rate = self.step * agents / max(self.seconds, 1e-9)
+        return Progress(self.step, self.config.steps, rate, self.latest, agents, doing, self.entropy_note or "")
+
+    def _will_learn(self) -> bool:
+        """By the time the longest possible episode is over, every agent has transitions to learn from."""
+        return self.learns and self.step >= max(self.config.sac.learn_start, self.spec.max_episode_steps)
 
     def train_chunk(self) -> None:
         """One turn of Algorithm 3: while the agents act (lines 7–9), store and observe what they did before (10–16) and
@@ -193,8 +223,7 @@ class Explorer:
         acts = self.learns and self.step >= self.config.sac.learn_start
         self.collector.start(self.chunk, "as set" if acts else None)
         self.settle()
-        # By the time the longest possible episode is over, every agent has transitions to learn from.
-        if self.learns and self.step >= max(self.config.sac.learn_start, self.spec.max_episode_steps):
+        if self._will_learn():
             metrics, parameters = self.learner.update()
             self.tracker.see_update(metrics)
             self.parameters = jax.device_get(parameters)
@@ -209,6 +238,17 @@ class Explorer:
         chunk, self._unsettled = self._unsettled, None
         self.tracker.see_chunk(chunk, self.learner.ingest(chunk))
         self.episode_index = np.array(chunk.episode_index)
+        self._judge_entropy()
+
+    def _judge_entropy(self) -> None:
+        """Once, when every agent has an episode: can the entropy that the reward sees tell episodes apart?"""
+        reward, tracker = self.learner.reward, self.tracker
+        if self.entropy_note is not None or not isinstance(reward, ElementReward):
+            return
+        if tracker.last_length.min() >= SHORTEST:
+            latest = zip(tracker.last_start.tolist(), tracker.last_length.tolist(), strict=True)
+            episodes = [self.learner.states_of(agent, *where) for agent, where in enumerate(latest)]
+            self.entropy_note = line(seen_episodes(episodes, reward.config))
 
     def save(self) -> None:
         """Write a checkpoint."""
@@ -281,11 +321,12 @@ class Explorer:
         }
 
     def final_metrics(self, share: float = FINAL_SHARE) -> dict[str, list[Any]]:
-        """Coverage at the end; entropy, return and episode length averaged over the last `share` of the run."""
+        """Coverage at the end, the best episode; entropy, return and episode length averaged over the last `share`."""
         logged = self.run.read_metrics() if self.run is not None else self._logged_here()
         covered = self.tracker.coverage() if self.spec.coverage_bounds else None
         return {
             "coverage": [None] * len(self.seeds) if covered is None else [int(cells) for cells in covered],
+            **best_episodes(self.tracker.best_return.tolist(), self.tracker.best_length.tolist()),
             **final_averages(logged, self.step, self.seeds, share),
         }
 
@@ -327,10 +368,17 @@ class Explorer:
         self.collector.close()
 
 
-def random_policy(config: ExploreConfig) -> dict[str, Any] | None:
-    """What uniformly random actions reach in as many steps: the same measures, for comparison."""
-    if config.random_seeds == 0:
-        return None
+def random_policy(
+    settings: ExploreConfig | Resolved,
+    watch: Watcher = lambda progress: None,
+) -> tuple[dict[str, Any] | None, Int[np.ndarray, "P X Y"] | None]:
+    """What uniformly random actions reach in as many steps: the same measures and map, for comparison.
+
+    None where nobody asked for it or the run itself acts at random; no map where there are no positions.
+    """
+    config, spec, _ = resolved(settings)
+    if config.random_seeds == 0 or config.reward == "random":
+        return None, None
     config = dataclasses.replace(
         config,
         reward="random",
@@ -339,10 +387,20 @@ def random_policy(config: ExploreConfig) -> dict[str, Any] | None:
         extrinsic_weight=0.0,
         seeds=config.random_seeds,
     )
-    config, spec, reward = resolved(config)
-    with Explorer(config, spec, reward, None) as explorer:
-        explorer.train(lambda progress: None, lambda: False)
-        return {"steps": explorer.step, "seeds": explorer.seeds, **explorer.final_metrics(share=1.0)}
+    with Explorer(config, spec, None, None) as explorer:
+        explorer.train(random_policy_watcher(watch), lambda: False)
+        measures = {"steps": explorer.step, "seeds": explorer.seeds, **explorer.final_metrics(share=1.0)}
+        return measures, explorer.tracker.visits if spec.coverage_bounds is not None else None
+
+
+def random_policy_watcher(watch: Watcher) -> Watcher:
+    """Tells the watcher of a run that is done how far the random policy beside it is."""
+
+    def tell(progress: Progress) -> None:
+        doing = f"random policy, to compare with: {progress.step / progress.steps:.0%}"
+        watch(Progress(progress.steps, progress.steps, 0.0, {}, doing=doing))
+
+    return tell
 
 
 def metric_columns(reward: Reward | None, extrinsic_weight: float = 0.0) -> tuple[str, ...]:

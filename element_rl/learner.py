@@ -146,6 +146,12 @@ class Learner:
         rows = self.spec.max_episode_steps
         return self._entropies(self.state.replay.state, start.astype(np.int32), length.astype(np.int32), rows=rows)
 
+    def states_of(self, agent: int, start: int, length: int) -> Float[np.ndarray, "T D"]:
+        """The states that an episode of an agent led to, on the host."""
+        rows = self.spec.max_episode_steps
+        states = self._episode_states(self.state.replay.state, np.int32(agent), np.int32(start), rows=rows)
+        return np.asarray(states)[:length]
+
     def save_memories(self, folder: Path) -> None:
         """Write the memories that live on the host."""
         for agent, memory in enumerate(self.host_memories):

@@ -4,6 +4,7 @@
     episodic_entropy    matrix-based entropy of order 1.001 of the agent's latest episode, in bits (the paper's evaluation)
     entropy_saturation  that entropy over log2 T, its ceiling for an episode of T states
     episode_length, extrinsic_return     means over the episodes that ended since the last line
+    best_return, best_length    the highest task return of an episode so far and its length; of equal ones the shortest
 
 Everything is plain NumPy on the host and part of a checkpoint, so that a resumed run logs what the undisturbed one does.
 """
@@ -30,6 +31,8 @@ class Tracker:
         self.last_start = np.zeros(num_agents, np.int64)  # slot and length of the latest finished episode
         self.last_length = np.zeros(num_agents, np.int64)
         self.running_return = np.zeros(num_agents)
+        self.best_return = np.full(num_agents, -np.inf)  # of any episode so far, and the length of that episode
+        self.best_length = np.zeros(num_agents, np.int64)
         self.window_episodes = np.zeros(num_agents)  # since the last line, as the two below
         self.window_length = np.zeros(num_agents)
         self.window_return = np.zeros(num_agents)
@@ -46,7 +49,9 @@ class Tracker:
             counted = np.bincount(cells[valid], minlength=self.visits.size)
             self.visits += counted.reshape(self.visits.shape).astype(np.int32)
         for agent in range(num_agents):
-            self._see_returns(agent, chunk)
+            lengths = [episode.length for episode in finished if episode.agent == agent]
+            for task_return, length in zip(self._see_returns(agent, chunk), lengths, strict=True):
+                self._see_best(agent, task_return, length)
         for episode in finished:
             self.episodes[episode.agent] += 1
             self.window_episodes[episode.agent] += 1
@@ -112,20 +117,30 @@ class Tracker:
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """The opposite of `to_arrays`."""
         for name in _FIELDS:
-            getattr(self, name)[...] = arrays[name]
+            if name in arrays or name not in _NEWER:
+                getattr(self, name)[...] = arrays[name]
         self._metric_sums = {
             name.removeprefix("metric/"): array.copy() for name, array in arrays.items() if name.startswith("metric/")
         }
         self._metric_chunks = int(arrays["metric_chunks"])
 
-    def _see_returns(self, agent: int, chunk: Chunk) -> None:
+    def _see_returns(self, agent: int, chunk: Chunk) -> list[float]:
+        """Adds up rewards; the returns of the episodes that end in the chunk."""
         count = int(chunk.count[agent])
         first = 0
+        ended = []
         for row in np.flatnonzero(chunk.final[agent, :count]).tolist():
-            self.window_return[agent] += self.running_return[agent] + chunk.extrinsic_reward[agent, first:row].sum()
+            ended.append(float(self.running_return[agent] + chunk.extrinsic_reward[agent, first:row].sum()))
+            self.window_return[agent] += ended[-1]
             self.running_return[agent] = 0.0
             first = row + 1
         self.running_return[agent] += chunk.extrinsic_reward[agent, first:count].sum()
+        return ended
+
+    def _see_best(self, agent: int, task_return: float, length: int) -> None:
+        better = task_return > self.best_return[agent]
+        if better or (task_return == self.best_return[agent] and length < self.best_length[agent]):
+            self.best_return[agent], self.best_length[agent] = task_return, length
 
     def _start_window(self) -> None:
         self.window_episodes[:] = 0
@@ -143,4 +158,7 @@ _FIELDS = (
     "window_episodes",
     "window_length",
     "window_return",
+    "best_return",
+    "best_length",
 )
+_NEWER = ("best_return", "best_length")  # older checkpoints do not have them: then the best so far is of what follows

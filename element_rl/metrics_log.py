@@ -31,6 +31,15 @@ def final_averages(
     return averages
 
 
+def best_episodes(returns: Sequence[float], lengths: Sequence[float | int]) -> dict[str, list[float | int | None]]:
+    """Task return and length of each seed's best episode; None for a seed that has finished none."""
+    best = [
+        (float(task_return), int(length)) if np.isfinite(task_return) else (None, None)
+        for task_return, length in zip(returns, lengths, strict=True)
+    ]
+    return {"best_return": [task_return for task_return, _ in best], "best_length": [length for _, length in best]}
+
+
 class MetricsLog:
     """metrics.csv at `path`; `columns` becomes its header with the first row."""
 

@@ -1,22 +1,22 @@
 """What a person sees of a run in the terminal: a progress bar while it lasts, a table when it is done."""
 
 import contextlib
-import sys
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from element_rl.bars import bar_or_lines, stages_or_lines
 from element_rl.config import ExploreConfig
+from element_rl.entropy_range import evaluation_sentence
 from element_rl.envs.robots import HEALTH_OPTION
 from element_rl.explore import Progress as RunProgress
 from element_rl.explore import Watcher
-
-LINES = 20  # of progress, where there is no terminal for a bar
-SATURATED = 0.95  # share of log2 T above which the episodic reward has nothing left to say
+from element_rl.metrics_log import FINAL_SHARE
+from element_rl.runs import RunFolder
 
 
 @contextlib.contextmanager
@@ -29,95 +29,96 @@ def watching(config: ExploreConfig) -> Iterator[Watcher]:
         console.print(_windows(config))
     if f"{HEALTH_OPTION}=false" in config.env_options:
         console.print(f"Falling does not end an episode (the paper's form: --env-options {HEALTH_OPTION}=true).")
-    with bar_or_lines(console, "explore", config.steps, _status) as watch:
-        yield watch
-
-
-@contextlib.contextmanager
-def bar_or_lines(
-    console: Console, name: str, total: int, status: Callable[[RunProgress], str]
-) -> Iterator[Callable[[RunProgress], None]]:
-    """A watcher that draws a bar on a terminal, and elsewhere prints a line now and then."""
-    if not sys.stdout.isatty():
-        yield _line_printer(status)
-        return
-    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[text]}"))
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task(name, total=total, text="")
-        yield lambda progress: bar.update(task, completed=progress.step, text=status(progress))
-
-
-@contextlib.contextmanager
-def stages_or_lines(
-    console: Console, width: int, status: Callable[[str, RunProgress], str]
-) -> Iterator[Callable[[str, RunProgress], None]]:
-    """The same for work in several stages: a bar for each, under its name, which takes `width` places."""
-    if not sys.stdout.isatty():
-        printers: dict[str, Callable[[RunProgress], None]] = {}
-
-        def line(stage: str, progress: RunProgress) -> None:
-            if stage not in printers:
-                printers[stage] = _line_printer(lambda now: status(stage, now), f"{stage:<{width}} ")
-            printers[stage](progress)
-
-        yield line
-        return
-    columns = (TextColumn(f"{{task.description:<{width}}}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, TextColumn("{task.fields[text]}"), console=console) as bar:
-        tasks: dict[str, TaskID] = {}
-
-        def watch(stage: str, progress: RunProgress) -> None:
-            if stage not in tasks:
-                tasks[stage] = bar.add_task(stage, total=progress.steps, text="")
-            bar.update(tasks[stage], completed=progress.step, text=status(stage, progress))
-
+    with bar_or_lines(console, "steps", config.steps, _status) as watch:
         yield watch
 
 
 @contextlib.contextmanager
 def acting() -> Iterator[Callable[[RunProgress], None]]:
     """A watcher of the episodes of an evaluation."""
-    status = "{:.1f} episodes/s".format
-    with stages_or_lines(Console(), 8, lambda _, progress: status(progress.steps_per_second)) as watch:
+    with stages_or_lines(Console(), {"episodes": "episodes"}, lambda stage, progress: ()) as watch:
         yield lambda progress: watch("episodes", progress)
 
 
-def status_text(progress: RunProgress, unit: str, entries: Sequence[tuple[str, str, str]]) -> str:
-    """Speed, and the latest of those metrics that are known: name, label and format of each."""
-    parts = [f"{progress.steps_per_second:,.0f} {unit}/s"]
-    for name, label, form in entries:
-        if np.isfinite(progress.latest.get(name, np.nan)):
-            parts.append(f"{label} {progress.latest[name]:{form}}")
-    return "  ".join(parts)
+@contextlib.contextmanager
+def filming() -> Iterator[Callable[[RunProgress], None]]:
+    """A watcher of the frames of a film; an episode may end before all that it could have."""
+    with stages_or_lines(Console(), {"film": "frames"}, lambda stage, progress: ()) as watch:
+        yield lambda progress: watch("film", progress)
+
+
+def status_parts(progress: RunProgress, entries: Sequence[tuple[str, str, str]]) -> list[str]:
+    """The latest of those metrics that are known: name, label and format of each, the most telling first."""
+    return [
+        f"{label} {progress.latest[name]:{form}}"
+        for name, label, form in entries
+        if np.isfinite(progress.latest.get(name, np.nan))
+    ]
+
+
+def said_finished(run: RunFolder, steps: int, unit: str = "step") -> bool:
+    """Whether a run has all its steps behind it and a summary written; if so, a sentence says it and how to go on."""
+    done = max(run.read_summary().get("steps", 0), run.latest_checkpoint() or 0)
+    if not run.read_summary() or done < steps:
+        return False
+    print(f"{run.path} is finished at {unit} {done:,}; give --steps M, more than that, to go on.")
+    return True
+
+
+def resuming(run: RunFolder, steps: int) -> str:
+    """What to say to a command so that it goes on with a run; --steps only if they are not those of its settings."""
+    more = "" if steps == run.config["settings"]["steps"] else f" --steps {steps}"
+    return f"--resume {shlex.quote(str(run.path))}{more}"
 
 
 def summary_table(summary: dict[str, Any]) -> None:
     """The run beside a random policy on as many steps."""
     seeds = len(summary["seeds"])
-    table = Table(title=f"{summary['env']}, {summary['steps']:,} steps × {seeds} seed{'s' if seeds > 1 else ''}")
+    random = summary.get("random_policy") or {}
+    table = Table(
+        title=f"{summary['env']}, {summary['steps']:,} steps × {seeds} seed{'s' if seeds > 1 else ''}",
+        caption=_window(bool(random)),
+    )
     table.add_column("")
     table.add_column(summary["reward"], justify="right")
-    random = summary.get("random_policy") or {}
     if random:
         table.add_column("random policy", justify="right")
-    names = {
-        "coverage": "coverage (cells)",
-        "episodic_entropy": "episodic entropy (bits)",
-        "episode_length": "episode length",
-        "extrinsic_return": "task return",
-    }
-    for key, label in names.items():
-        row = [label, _number(summary[key])]
-        table.add_row(*row, *([_number(random[key])] if random else []))
+    measured = [summary, random] if random else [summary]
+    table.add_row("coverage (cells)", *(_count(each["coverage"]) for each in measured))
+    table.add_row("episodic entropy (bits)", *(_number(each["episodic_entropy"]) for each in measured))
+    table.add_row("episode length (steps)", *(_count(each["episode_length"]) for each in measured))
+    table.add_row("task return", *(_number(each["extrinsic_return"]) for each in measured))
+    table.add_row("best task return", *(_best_episode(each) for each in measured))
     Console().print(table)
+    if random and (said := covered_more(summary["coverage"], random["coverage"])):
+        Console().print(said, style="bold", highlight=False)
     saturation = [value for value in summary["entropy_saturation"] if value is not None]
-    if saturation and max(saturation) > SATURATED:
-        Console().print(
-            f"[bold]Episodic entropy is {max(saturation):.0%} of its ceiling log2 T[/bold]: it cannot tell episodes apart. "
-            "Use a larger bandwidth, or an encoder with smaller outputs."
-        )
+    if saturation and (said := evaluation_sentence(float(np.mean(saturation)))):
+        Console().print(said, style="bold", highlight=False)
+    together = f" of all {seeds} seeds together" if seeds > 1 else ""
     Console().print(
-        f"{summary['env_steps_per_second']:,.0f} environment steps/s, {summary['wall_seconds']:.0f} s of training"
+        f"{summary['env_steps_per_second']:,.0f} environment steps/s{together}, "
+        f"{summary['wall_seconds']:.0f} s of training"
+    )
+
+
+def covered_more(coverage: Sequence[int | None], by_chance: Sequence[int | None]) -> str:
+    """How many times the random policy's cells were covered, on average over seeds; empty where there is no map."""
+    ours, theirs = ([cells for cells in each if cells is not None] for each in (coverage, by_chance))
+    if not ours or not theirs:
+        return ""
+    mean, chance = float(np.mean(ours)), float(np.mean(theirs))
+    return (
+        f"{mean / chance:.1f} times as many cells as a random policy on as many steps "
+        f"({mean:,.0f} against {chance:,.0f})."
+    )
+
+
+def _window(beside_random: bool) -> str:
+    """Over what the numbers of a summary are taken."""
+    random = " (of the random policy: all)" if beside_random else ""
+    return (
+        f"Coverage and best return: of the whole run.\nThe rest: means over its last {FINAL_SHARE * 100:.0f} %{random}."
     )
 
 
@@ -141,32 +142,40 @@ def _windows(config: ExploreConfig) -> str:
     return f"The lifelong memory takes in {window:,} steps every {interval:,} (--update-interval, --update-steps)."
 
 
-def _line_printer(status: Callable[[RunProgress], str], before: str = "") -> Callable[[RunProgress], None]:
-    printed = [0]
-
-    def watch(progress: RunProgress) -> None:
-        part = progress.step * LINES // progress.steps
-        if part > printed[0]:
-            printed[0] = part
-            print(f"{before}{progress.step:>10,} / {progress.steps:,}  {status(progress)}", flush=True)
-
-    return watch
-
-
-def _status(progress: RunProgress) -> str:
+def _status(progress: RunProgress) -> list[str]:
     entries = (
         ("coverage", "cells", ",.0f"),
         ("episodic_entropy", "entropy", ".2f"),
         ("episode_length", "length", ".0f"),
         ("memory_size", "memory", ",.0f"),
     )
-    return status_text(progress, "steps", entries)
+    return status_parts(progress, entries)
 
 
-def _number(values: Any) -> str:
+def _number(values: Any, text: Callable[[float], str] = "{:,.2f}".format) -> str:
     """Mean, with the range over seeds where there are several."""
     known = [v for v in (values if isinstance(values, list) else [values]) if v is not None]
     if not known:
         return "–"
-    spread = f"  ({min(known):,.2f} to {max(known):,.2f})" if len(known) > 1 else ""
-    return f"{np.mean(known):,.2f}{spread}"
+    spread = f"  ({text(min(known))} to {text(max(known))})" if min(known) < max(known) else ""
+    return f"{text(float(np.mean(known)))}{spread}"
+
+
+def _count(values: Any) -> str:
+    """The same of things that are counted; a mean of several may still need a decimal."""
+    return _number(values, lambda value: f"{value:,.1f}".removesuffix(".0"))
+
+
+def _best_episode(measured: dict[str, Any]) -> str:
+    """The highest task return of any seed, and in how many steps."""
+    returns, lengths = measured.get("best_return") or [], measured.get("best_length") or []
+    known = [
+        (value, -length, -seed)  # of equal ones the shortest, and the first seed's
+        for value, length, seed in zip(returns, lengths, measured["seeds"], strict=False)
+        if value is not None
+    ]
+    if not known:
+        return "–"
+    value, length, seed = max(known)
+    whose = f", seed {-seed}" if len(measured["seeds"]) > 1 else ""
+    return f"{value:,.2f} in {-length:,} steps{whose}"

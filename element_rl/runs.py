@@ -4,6 +4,7 @@
     metrics.csv          one row per logged step and seed
     events.*             the same numbers for TensorBoard
     summary.json         what came out
+    random_visits.safetensors    visits per coverage cell of the random policy beside it [P, 100, 100]
     figures/             written by `element plot`
     evaluation/          written by `element evaluate`
     checkpoints/step_000500000/
@@ -41,6 +42,7 @@ from element_rl.files import (
     removing_on_failure,
     sync,
     to_json,
+    write_arrays,
     write_arrays_directly,
     write_json,
 )
@@ -69,6 +71,7 @@ METRIC_COLUMNS = (
 )
 POLICY = "policy.safetensors"
 VISITS = "visits.safetensors"
+RANDOM_VISITS = "random_visits.safetensors"
 RESUME_ARRAYS = "arrays.safetensors"
 
 
@@ -77,6 +80,12 @@ class RunError(FileError):
 
     A single file of it that cannot be written or read, as on a full disk, is a `FileError`: catch that to catch both.
     """
+
+
+def default_folder(env: str, reward: str, seed: int) -> Path:
+    """Where a run goes unless told otherwise; no package, slash or path is in its name."""
+    label = Path(reward.partition(":")[0]).stem  # of a reward in a file, the file's name
+    return Path("runs") / f"{env.rpartition(':')[2].replace('/', '-')}-{label}-{seed}"
 
 
 class RunFolder:
@@ -168,6 +177,15 @@ class RunFolder:
         if not self.summary_path.exists():
             return {}
         return read_json_object(self.summary_path, "remove it or restore it from a copy")
+
+    def write_random_visits(self, visits: np.ndarray) -> None:
+        """Visits per coverage cell [P, X, Y] of the random policy that the run is compared with."""
+        write_arrays(self.path / RANDOM_VISITS, {"visits": visits})
+
+    def read_random_visits(self) -> np.ndarray | None:
+        """The opposite; None where there was none, as in older runs."""
+        file = self.path / RANDOM_VISITS
+        return read_arrays(file)[0]["visits"] if file.exists() else None
 
     def save_checkpoint(
         self,

@@ -30,6 +30,24 @@ def resumed_folder(arguments: Sequence[str]) -> Path | None:
     return None
 
 
+def options_of(settings: Mapping[str, Any], defaults: Mapping[str, Any], prefix: str = "--") -> list[str]:
+    """The options with which a command gets these settings, of which it has the defaults; both as JSON has them."""
+    options: list[str] = []
+    for name, value in settings.items():
+        if name not in defaults or value is None or value == defaults[name]:
+            continue
+        flag = prefix + name.replace("_", "-")
+        if isinstance(value, Mapping):
+            options += options_of(value, defaults[name] or {}, f"{flag}.")
+        elif isinstance(value, bool):
+            options.append(flag if value else f"--no-{flag.removeprefix('--')}")
+        elif isinstance(value, list | tuple):
+            options += [flag, *map(str, value)]
+        else:
+            options += [flag, str(value)]
+    return options
+
+
 def named_values(option: str, pairs: Sequence[str], example: str) -> dict[str, Any]:
     """NAME=VALUE pairs given with an option, their values read as JSON; a word that is no JSON stays a string."""
     parsed = {}

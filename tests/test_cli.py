@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -9,10 +10,15 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 import pytest
+import tyro
 
 from element_rl.cli import COMMANDS, ELEMENTS_OWN, main
-from element_rl.config import ExploreConfig, _element_options
+from element_rl.config import ExploreConfig, _element_options, resolved
+from element_rl.files import to_json
+from element_rl.next_steps import say_next_steps
+from element_rl.progress import summary_table
 from element_rl.runs import RunFolder
+from element_rl.studies.report.run_results import run_results
 
 TINY = [
     *("--replay-size", "2500", "--sac.hidden-sizes", "8", "--sac.batch-size", "8", "--workers", "0"),
@@ -43,15 +49,6 @@ def test_overview_and_help(capsys: pytest.CaptureFixture[str]) -> None:
             main([command, "--help"])
         assert exit_.value.code == 0
     assert main(["--version"]) == 0
-
-
-def test_every_setting_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["explore", "--help"])
-    text = capsys.readouterr().out
-    for field in dataclasses.fields(ExploreConfig):
-        assert field.name.replace("_", "-") in text or field.name in ("env", "sac")
-    assert "weight of the lifelong reward" in text
 
 
 @pytest.mark.parametrize(
@@ -91,7 +88,7 @@ def test_unknown_things(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "hopper"
-    assert main([*HOPPER, "--steps", "1500", "--checkpoint-every", "500", "--out", str(out)]) == 0
+    assert main([*HOPPER, "--steps", "1.5e3", "--checkpoint-every", "500", "--out", str(out)]) == 0
     return out
 
 
@@ -136,6 +133,77 @@ def test_resuming_with_another_configuration(finished: Path, capsys: pytest.Capt
     assert "0.25" in sentence
     assert "\n" not in sentence
     assert (finished / "metrics.csv").read_bytes() == before
+
+
+def written(folder: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_finished_run_that_is_resumed_says_so(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = written(finished)
+    assert main(["explore", "--resume", str(finished)]) == 0
+    sentence = f"{finished} is finished at step 1,500; give --steps M, more than that, to go on.\n"
+    assert capsys.readouterr().out == sentence
+    assert written(finished) == before
+
+
+def test_the_summary_says_over_what_it_is_taken(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Counts are whole; the best episode is there; with several seeds it is said whose it is."""
+    summary = RunFolder.open(finished).read_summary()
+    cells, best, length = (summary[name][0] for name in ("coverage", "best_return", "best_length"))
+    summary_table(summary)
+    text = capsys.readouterr().out
+    assert "means over its last 10 %" in text
+    assert f" {cells:,} │" in text
+    assert f"{cells:,}.0" not in text
+    assert f"{best:,.2f} in {length} steps │" in text
+    assert 1 <= length <= 100
+    assert best >= max(RunFolder.open(finished).read_metrics()["extrinsic_return"])
+    two = {"seeds": [0, 1], "coverage": [20, 21], "best_return": [1.0, 1.0], "best_length": [99, 57]}
+    twice = {name: summary[name] * 2 for name in ("episodic_entropy", "episode_length", "extrinsic_return")}
+    summary_table(summary | twice | two | {"random_policy": twice | two})
+    text = capsys.readouterr().out
+    assert "20.5  (20 to 21)" in text
+    assert "1.00 in 57 steps, seed 1" in text
+    assert "(of the random policy: all)" in text
+    assert "steps/s of all 2 seeds together" in text
+
+
+def test_what_to_try_next_works(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    say_next_steps(RunFolder.open(finished))
+    lines = [line.partition("#")[0].strip() for line in capsys.readouterr().out.splitlines()]
+    commands = {line.split()[1]: line.split()[1:] for line in lines if line.startswith("element ")}
+    assert commands["evaluate"] == ["evaluate", str(finished), "--video"]
+    assert commands["explore"] == ["explore", "--resume", str(finished), "--steps", "3000"]
+    assert main([*commands["report"], "--out", str(tmp_path / "page.html")]) == 0
+    assert main([*commands["collect"], "--out", str(tmp_path), "--no-entropy", "--workers", "0"]) == 0
+    assert "1,500 steps" in capsys.readouterr().out
+
+
+def test_the_page_of_a_run(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(finished)]) == 0
+    assert f"Report: {finished / 'report.html'}" in capsys.readouterr().out
+    text = (finished / "report.html").read_text()
+    for heading in ("Findings", "Tables", "Curves", "Maps", "Trajectories", "Configuration", "Make it again"):
+        assert f">{heading}</h2>" in text
+    summary = RunFolder.open(finished).read_summary()
+    assert f"Visited {summary['coverage'][0]:,} cells of the map." in text
+    assert summary["commit"] in text
+    assert "What the policy of each checkpoint does" in text
+
+
+def test_the_command_on_the_page_of_a_run_makes_it_again(finished: Path) -> None:
+    results = run_results(RunFolder.open(finished))
+    settings = RunFolder.open(finished).config["settings"]
+    parsed = tyro.cli(ExploreConfig, args=shlex.split(results.command)[2:])
+    assert to_json(dataclasses.asdict(resolved(parsed)[0])) == settings
+
+
+def test_a_page_of_something_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert f"{tmp_path} holds neither a run" in complaint(capsys, "report", str(tmp_path))
+    assert "There is no folder" in complaint(capsys, "report", str(tmp_path / "nowhere"))
+    RunFolder.create(tmp_path / "other", {"settings": {"epochs": 3}})
+    assert "is no run of explore, on-policy or mario" in complaint(capsys, "report", str(tmp_path / "other"))
 
 
 def test_a_damaged_checkpoint_is_named(finished: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

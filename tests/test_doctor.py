@@ -14,10 +14,12 @@ from rich.console import Console
 from element_rl.cli import main
 from element_rl.doctor import installation, run_folder, terms
 from element_rl.doctor.cost import check_recall
+from element_rl.doctor.explorer import check_entropy
 from element_rl.doctor.findings import Finding, exit_code
 from element_rl.doctor.learning import check_learner
 from element_rl.doctor.report import as_json, print_verdict, printed
 from element_rl.doctor.trial import Judgement, Trial, TrialSettings
+from element_rl.envs.robots import describe
 from element_rl.runs import RunFolder
 
 OWN_REWARD = '''
@@ -63,13 +65,57 @@ def test_a_sound_bonus_passes_every_check(capsys: pytest.CaptureFixture[str]) ->
     assert told["exit_code"] == 0
     found = {finding["name"]: finding for finding in told["findings"]}
     wanted = {"Python", "packages", "devices", "threads", "extras", "disk", "MuJoCo", "finite", "varied", "balanced"}
-    assert found.keys() == wanted | {"new states", "cost", "recall", "reaches learner"}
+    assert found.keys() == wanted | {"explore", "entropy", "new states", "cost", "recall", "reaches learner"}
     assert all(found[name]["status"] != "fail" for name in found)
     assert sum(found["balanced"]["values"]["shares"].values()) == pytest.approx(1.0)
     # The weights, read off the rewards: 1 for the episodic term and β = 0.5 for the lifelong one.
     assert found["balanced"]["values"]["weights"]["reward_lifelong"] == pytest.approx(0.5, abs=1e-3)
     assert found["cost"]["values"]["sac_update"] > 0
     assert found["recall"]["values"]["recall"] > 0.95
+
+
+def findings(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, dict[str, Any]]:
+    """What a run of the command finds, by name."""
+    main(["doctor", *arguments, "--json"])
+    return {finding["name"]: finding for finding in json.loads(capsys.readouterr().out)["findings"]}
+
+
+def test_an_environment_that_explore_refuses(capsys: pytest.CaptureFixture[str]) -> None:
+    """It says why in the words of `element explore`, and tries the bonus all the same: a plug-in would use it."""
+    found = findings(capsys, "CartPole-v1", "--steps", "200")
+    with pytest.raises(ValueError, match="CartPole-v1") as refused:
+        describe("CartPole-v1")
+    assert found["explore"]["status"] == "warn"
+    assert str(refused.value) in found["explore"]["sentence"]
+    assert "docs/sb3.md" in found["explore"]["advice"]
+    assert "reaches learner" in found
+    assert "--reward-options bandwidth=" in found["entropy"]["advice"]
+
+
+def test_an_entropy_that_is_blind(capsys: pytest.CaptureFixture[str]) -> None:
+    """The advice is taken, and then it is well."""
+    found = findings(capsys, "MountainCarContinuous-v0", "--steps", "200")
+    assert found["explore"]["status"] == "ok"
+    assert found["entropy"]["status"] == "warn"
+    assert "blind" in found["entropy"]["sentence"]
+    bandwidth = found["entropy"]["values"]["advised"]
+    assert f"--bandwidth {bandwidth:g}" in found["entropy"]["advice"]
+    assert entropy_found("MountainCarContinuous-v0", 200, bandwidth=bandwidth).status == "ok"
+
+
+def entropy_found(env: str, steps: int, **reward_options: Any) -> Finding | None:
+    tried = Trial(TrialSettings(env, steps=steps, reward_options=reward_options))
+    tried.collect()
+    tried.close()
+    return check_entropy(tried, explored=True)
+
+
+def test_an_entropy_that_is_saturated() -> None:
+    found = entropy_found("Humanoid-v5", 800)  # in a shorter episode it is still falling
+    assert found.status == "warn"
+    assert "saturated" in found.sentence
+    assert found.values["successive"] < 0.1
+    assert 10 <= found.values["advised"] <= 50
 
 
 class Poisoned(gymnasium.Env):
@@ -120,6 +166,7 @@ def test_mistakes_are_answered_by_exit_code_2(capsys: pytest.CaptureFixture[str]
     for arguments, sentence in (
         (["Antt-v5"], "did you mean Ant-v5"),
         (["PointMaze", "--reward", "curiosity"], "no reward called 'curiosity'"),
+        (["PointMaze", "--position", "0", "7"], "which are 0 to 1; got 0, 7"),
         (["PointMaze", "--steps", "7"], "--steps must be at least 100"),
         ([str(tmp_path / "nothing")], "There is no run folder"),
         ([str(tmp_path)], "no config.json"),
@@ -322,6 +369,7 @@ BROKEN: dict[
     ),
     "no episode": ("episodes", "warn", {"episode_length": lambda i: None}),
     "saturated": ("saturation", "warn", {"entropy_saturation": lambda i: 0.97}),
+    "blind": ("saturation", "warn", {"entropy_saturation": lambda i: 0.004}),
 }
 
 
@@ -334,6 +382,23 @@ def test_what_is_wrong_with_a_run(tmp_path: Path, what: str) -> None:
     others = {other: finding.status for other, finding in found.items() if other != name}
     assert others == dict.fromkeys(others, "ok")
     assert main(["doctor", str(tmp_path / "run")]) == (1 if status == "fail" else 0)
+
+
+def test_the_advice_on_a_logged_entropy_is_about_the_reward_only_where_it_sees_the_same(tmp_path: Path) -> None:
+    """What is logged has σ = 1; the reward of the run has its own estimator and bandwidth."""
+    advice = {}
+    for name, own in {
+        "same": {"estimator": "renyi", "bandwidth": 1.0, "env": "Hopper-v5"},
+        "other": {"estimator": "kde", "bandwidth": 0.1},
+        "none": {"estimator": "knn", "bandwidth": 1.0},
+        "rnd": {"reward": "rnd"},
+    }.items():
+        found = run_with(tmp_path / name, settings=own, entropy_saturation=lambda i: 0.004)
+        advice[name] = found["saturation"].advice
+    assert "element doctor Hopper-v5 tells one that fits" in advice["same"]
+    assert "has bandwidth 0.1" in advice["other"]
+    assert "has no bandwidth" in advice["none"]
+    assert "rnd does not use it" in advice["rnd"]
 
 
 def test_a_run_of_another_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

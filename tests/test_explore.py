@@ -15,7 +15,7 @@ from run_outcomes import assert_same, outcome
 
 from element_rl.agents.sac import SACConfig
 from element_rl.config import ExploreConfig, config_from_json, resolved
-from element_rl.explore import Explorer, Interrupted, explore, metric_columns
+from element_rl.explore import COMPILING, Explorer, Interrupted, Progress, explore, metric_columns
 from element_rl.files import read_json, write_json
 from element_rl.launch import create_run, reopen_run
 from element_rl.rewards.element import ElementReward
@@ -39,10 +39,27 @@ SMALL = ExploreConfig(
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+def watched() -> list[Progress]:
+    """What the watcher of the undisturbed run was told."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, watched: list[Progress]) -> RunFolder:
     run = create_run(SMALL, tmp_path_factory.mktemp("undisturbed") / "run")
-    explore(SMALL, run)
+    explore(SMALL, run, watched.append)
     return run
+
+
+def test_a_watcher_is_told_when_programs_compile(undisturbed: RunFolder, watched: list[Progress]) -> None:
+    """At the beginning, before the first update and before the first line of metrics; then of every chunk."""
+    assert [(now.step, now.doing) for now in watched if now.doing] == [
+        (0, COMPILING),
+        (200, COMPILING),
+        (200, COMPILING),
+    ]
+    assert [now.step for now in watched if not now.doing] == list(range(40, 1_601, 40))
+    assert {now.agents for now in watched} == {2}
 
 
 def test_metrics_and_summary(undisturbed: RunFolder) -> None:
@@ -59,7 +76,7 @@ def test_metrics_and_summary(undisturbed: RunFolder) -> None:
     summary = undisturbed.read_summary()
     assert summary["steps"] == 1_600
     assert summary["seeds"] == [0, 1]
-    for name in ("coverage", "episodic_entropy", "extrinsic_return"):
+    for name in ("coverage", "episodic_entropy", "extrinsic_return", "best_return", "best_length"):
         assert len(summary[name]) == 2
     for name in ("env", "reward", "wall_seconds", "env_steps_per_second", "versions", "random_policy"):
         assert name in summary
@@ -132,6 +149,18 @@ def test_random_and_extrinsic(tmp_path: Path) -> None:
 def test_a_random_policy_beside_a_reward_with_options(tmp_path: Path) -> None:
     config = dataclasses.replace(SMALL, credit="state", reward_options=("renyi_order=2.0",), steps=600, random_seeds=1)
     assert explore(config, create_run(config, tmp_path / "run"))["random_policy"]["steps"] == 600
+
+
+def test_the_random_policy_leaves_its_map(tmp_path: Path) -> None:
+    config = dataclasses.replace(SMALL, steps=400, random_seeds=2)
+    run = create_run(config, tmp_path / "run")
+    explore(config, run)
+    visits = run.read_random_visits()
+    assert visits is not None
+    cells = np.count_nonzero(visits, axis=(1, 2)).tolist()
+    assert cells == run.read_summary()["random_policy"]["coverage"]
+    without = create_run(dataclasses.replace(config, random_seeds=0), tmp_path / "without")
+    assert without.read_random_visits() is None
 
 
 def test_an_environment_without_positions(tmp_path: Path) -> None:

@@ -25,11 +25,13 @@ ALLOWED = {
     "rewards": {"distances", "entropy", "memory", "encoders", "mlp", "replay"},
     "intrinsic": {"memory", "encoders", "envs", "replay", "rewards", "on_policy", "files", "trees"},
     "integrations": {"intrinsic", "entropy", "memory", "envs", "rewards", "files"},
-    "doctor": {"agents", "envs", "files", "integrations", "intrinsic", "memory", "rewards", "runs", "settings"}
-    | {"cores", "provenance", "__version__"},
+    "entropy_range": {"entropy", "rewards"},
+    "doctor": {"agents", "entropy_range", "envs", "files", "integrations", "intrinsic", "memory", "rewards", "runs"}
+    | {"cores", "options", "provenance", "settings", "__version__"},
     "metrics": {"entropy", "envs", "replay"},
     "trees": set(),
     "settings": set(),
+    "options": set(),
     "events": set(),
     "provenance": {"cores", "files"},
     "manifests": {"files"},

@@ -6,63 +6,16 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import pytest
+from invented_runs import BOUNDS, STEPS, add_evaluation, make_run
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from element_rl import plots
+from element_rl.config import ExploreConfig
 from element_rl.files import write_arrays
+from element_rl.launch import create_run
+from element_rl.plots.maps import coverage_start
 from element_rl.runs import RunError, RunFolder
-
-BOUNDS = {"coverage_bounds": [[-25, 25], [-25, 25]], "coverage_axes": ["x", "y"]}
-STEPS = np.arange(10_000, 500_001, 10_000)
-
-
-def make_run(
-    path: Path, reward: str = "element", seeds: int = 3, speed: float = 1.0, rows: bool = True, **config
-) -> RunFolder:
-    """A run such as `element explore Ant-v5` leaves behind, with invented but plausible numbers."""
-    run = RunFolder.create(path, {"env": "Ant-v5", "reward": reward, "seeds": seeds, **BOUNDS, **config})
-    random = np.random.default_rng(len(reward))
-    walks = [random.normal(scale=0.35 * speed, size=(len(STEPS), 40, 60, 2)).cumsum(axis=2) for _ in range(seeds)]
-    visits = np.zeros((seeds, len(STEPS), 100, 100), np.int32)
-    for seed, walk in enumerate(walks):
-        for position, points in enumerate(walk * np.linspace(0.2, 1, len(STEPS))[:, None, None, None]):
-            visits[seed, position] = np.histogram2d(
-                *points.reshape(-1, 2).T, bins=100, range=BOUNDS["coverage_bounds"]
-            )[0]
-    visits = visits.cumsum(axis=1, dtype=np.int32)
-    if rows:
-        run.append_metrics([metrics(step, seed, visits, random) for step in STEPS for seed in range(seeds)])
-    run.save_checkpoint(250_000, {}, visits[:, 24], {}, {})
-    run.save_checkpoint(500_000, {}, visits[:, -1], {}, {})
-    return run
-
-
-def metrics(step: int, seed: int, visits: np.ndarray, random: np.random.Generator) -> dict:
-    position = step // 10_000 - 1
-    early = step < 30_000  # no episode has ended, nothing is remembered yet
-    return {
-        "step": step,
-        "seed": seed,
-        "episode_length": np.nan if early else 150 + 800 * (1 - np.exp(-step / 2e5)) + random.normal(scale=30),
-        "episodic_entropy": np.nan if early else 3 + 3 * (1 - np.exp(-step / 1.5e5)) + random.normal(scale=0.1),
-        "coverage": int((visits[seed, position] > 0).sum()),
-        "memory_size": 0 if step < 1e5 else (step // 100_000) * 10_000,
-        "reward_episodic": None if early else 0.4 + 0.3 * step / 5e5 + random.normal(scale=0.02),
-        "reward_lifelong": None if step < 1e5 else 0.5 - 0.2 * step / 5e5 + random.normal(scale=0.03),
-    }
-
-
-def add_evaluation(run: RunFolder, checkpoints: int = 5) -> None:
-    random = np.random.default_rng(0)
-    arrays = {}
-    for position, step in enumerate(np.linspace(100_000, 500_000, checkpoints).astype(int)):
-        turns = random.normal(scale=0.05, size=(6, 300)).cumsum(axis=1) + random.uniform(0, 6.3, size=(6, 1))
-        moves = np.stack([np.cos(turns), np.sin(turns)], axis=-1) * (0.01 + 0.05 * position / checkpoints)
-        positions = moves.cumsum(axis=1)
-        positions[0, 200:] = np.nan
-        arrays[f"step_{step:09d}/positions"] = positions.astype(np.float32)
-    write_arrays(run.evaluation_path / "trajectories.safetensors", arrays)
 
 
 @pytest.fixture(scope="module")
@@ -103,9 +56,6 @@ def test_several_runs_are_told_apart(run: RunFolder, tmp_path: Path) -> None:
     assert labels[:4] == ["element (element)", "rnd", "element (again)", "ngu (not logged)"]
     assert len({line.get_color() for line in figure.axes[0].get_lines()}) == 5
     assert figure.axes[0].get_title(loc="left") == "Ant-v5 · 1–3 seeds"
-    hopper = make_run(tmp_path / "hopper", env_name="x", seeds=1)
-    hopper.config["env"] = "Hopper-v5"
-    assert list(drawn(plots.coverage_curve([rnd, hopper]))) == ["rnd, Ant-v5", "element, Hopper-v5"]
 
 
 def test_entropy_curve_leaves_out_what_is_not_a_number(run: RunFolder) -> None:
@@ -179,7 +129,7 @@ def test_density_map_puts_cells_where_they_belong(tmp_path: Path) -> None:
     assert axes.get_title(loc="left").strip() == "Ant-v5 · element · 1.25M steps per seed"
     assert axes.texts[0].get_text() == "the visited part of 100×100 cells, x from −25 to 25 m, y from −25 to 25 m"
     assert [panel.get_xlabel() for panel in figure.axes if panel.get_title(loc="left").startswith("seed")] == [
-        "1 cells"
+        "1 cell"
     ] * 2
 
 
@@ -195,11 +145,20 @@ def test_density_map_of_a_plane_with_height(tmp_path: Path) -> None:
     assert axes.get_lines()[0].get_xydata().tolist() == [[0, 1.25]]
 
 
+def test_the_start_is_where_the_run_says_it_is(tmp_path: Path) -> None:
+    maze = create_run(ExploreConfig("PointMaze", reward="random"), tmp_path / "maze")
+    assert coverage_start(maze.config) == [0.75, 0.75]
+    older = {name: value for name, value in maze.config.items() if name != "coverage_start"}
+    assert coverage_start(older) is None  # not (0, 0), which lies in a wall
+    assert coverage_start({"env": "Ant-v5", **BOUNDS}) == [0, 0]
+
+
 def test_density_map_at_a_step_and_of_many_seeds(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", seeds=7)
     early, late = plots.density_map(run, 250_000), plots.density_map(run)
     seeds = [axes.get_title(loc="left") for axes in late.axes if axes.get_title(loc="left").startswith("seed")]
     assert seeds == [f"seed {seed}" for seed in range(5)]
+    assert [text.get_text() for text in late.texts] == ["and 2\nmore seeds"]
     cells = [np.isfinite(figure.axes[0].get_images()[0].get_array().filled(np.nan)).sum() for figure in (early, late)]
     assert cells[0] < cells[1] == (run.load_visits().sum(axis=0) > 0).sum()
     with pytest.raises(RunError, match=r"no checkpoint of step 3"):
@@ -223,12 +182,19 @@ def test_trajectories(run: RunFolder) -> None:
     )
 
 
-@pytest.mark.parametrize(("checkpoints", "labels"), [(1, ["100k"]), (25, 10)])
-def test_trajectories_of_one_and_of_many_checkpoints(tmp_path: Path, checkpoints: int, labels: list[str] | int) -> None:
+@pytest.mark.parametrize(("checkpoints", "labels"), [(1, 1), (9, 9), (11, 6), (13, 7), (24, 8), (25, 9)])
+def test_the_colour_scale_of_checkpoints_is_even(tmp_path: Path, checkpoints: int, labels: int) -> None:
+    """A field for each, all of the same height; labels in the middle of fields, as far from each other, the last one there."""
     run = RunFolder.create(tmp_path / "run", {"env": "Ant-v5", "reward": "element", **BOUNDS})
     add_evaluation(run, checkpoints)
-    found = [text.get_text() for text in plots.trajectories(run).axes[1].get_yticklabels()]
-    assert labels in (found, len(found))
+    bar = plots.trajectories(run).axes[1]
+    written, places = [text.get_text() for text in bar.get_yticklabels()], bar.get_yticks()
+    assert len(written) == labels
+    assert len(set(np.diff(places))) <= 1
+    assert set(places) <= set(range(checkpoints))  # field n is from n - 1/2 to n + 1/2
+    assert places[-1] == checkpoints - 1
+    assert bar.get_ylim() == (-0.5, checkpoints - 0.5)
+    assert written[-1] == ("500k" if checkpoints > 1 else "100k")
 
 
 def test_trajectories_without_positions(tmp_path: Path) -> None:

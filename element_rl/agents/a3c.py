@@ -39,15 +39,24 @@ KERNEL = 3  # pixels along the edge of a convolution's window; stride 2, padding
 class A3CConfig:
     """The learner; defaults are the paper's."""
 
-    channels: tuple[int, ...] = (32, 32, 32, 32)  # of the convolutions
-    hidden_size: int = 512  # units of the LSTM
-    local_steps: int = 300  # steps a worker acts before it delivers, at most
-    discount: float = 0.9  # γ
-    gae_decay: float = 1.0  # λ
+    # Channels of each convolution.
+    channels: tuple[int, ...] = (32, 32, 32, 32)
+    # Units of the LSTM.
+    hidden_size: int = 512
+    # Most steps that a worker acts before it delivers what it saw, which is one update.
+    local_steps: int = 300
+    # Discount γ of future rewards.
+    discount: float = 0.9
+    # Decay λ of generalised advantage estimation; 1 takes whole returns.
+    gae_decay: float = 1.0
+    # Learning rate (Adam).
     learning_rate: float = 1e-4
+    # Weight of the policy's entropy in the loss.
     entropy_weight: float = 0.01
-    value_weight: float = 0.5  # of the squared error of the value
-    max_gradient_norm: float = 0.5  # longer gradients are shortened to this
+    # Weight of the value's squared error in the loss.
+    value_weight: float = 0.5
+    # Largest norm of a gradient; longer ones are shortened to it.
+    max_gradient_norm: float = 0.5
 
     def __post_init__(self) -> None:
         for name, valid, wanted in (

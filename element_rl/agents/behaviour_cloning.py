@@ -29,9 +29,12 @@ from element_rl.agents.sac import Batch
 class CloningConfig:
     """The sizes of the other agents; learning rate of SAC's actor."""
 
-    hidden_sizes: tuple[int, ...] = (256, 256, 256)  # ReLU layers of the actor
-    learning_rate: float = 3e-4  # Adam
-    batch_size: int = 256  # transitions per update
+    # Units of each hidden layer (ReLU) of the policy.
+    hidden_sizes: tuple[int, ...] = (256, 256, 256)
+    # Learning rate (Adam).
+    learning_rate: float = 3e-4
+    # Transitions in the batch of one update.
+    batch_size: int = 256
 
     def __post_init__(self) -> None:
         for name, valid, range_ in (

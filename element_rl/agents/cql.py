@@ -44,20 +44,36 @@ from element_rl.mlp import MLP
 class CQLConfig:
     """d3rlpy's defaults, with its weight of the conservative term held constant as in its own reproductions."""
 
-    conservative_weight: float = 5.0  # w; 0 is plain SAC on the dataset
-    sampled_actions: int = 10  # n: actions of each of the three kinds, per observation
-    lagrange_threshold: float | None = None  # τ: learn the weight so that the gap comes to this; None: constant
-    conservative_learning_rate: float = 1e-4  # of the logarithm of a learned weight
-    soft_backup: bool = False  # subtract α log π in the target, as SAC does
-    hidden_sizes: tuple[int, ...] = (256, 256, 256)  # ReLU layers of the actor and of each critic
-    actor_learning_rate: float = 1e-4  # Adam, as for the two below
+    # Weight w of the conservative term, which lowers the values of actions that are not in the
+    # data; 0 is plain SAC on the dataset.
+    conservative_weight: float = 5.0
+    # Actions n, of each of the three kinds, that the conservative term samples per observation.
+    sampled_actions: int = 10
+    # Gap τ that the conservative weight is learned to keep. (default: the weight stays constant)
+    lagrange_threshold: float | None = None
+    # Learning rate of the conservative weight's logarithm, where it is learned (Adam).
+    conservative_learning_rate: float = 1e-4
+    # Subtract α log π in the critics' target, as SAC does.
+    soft_backup: bool = False
+    # Units of each hidden layer (ReLU) of the actor and of both critics.
+    hidden_sizes: tuple[int, ...] = (256, 256, 256)
+    # Learning rate of the actor (Adam).
+    actor_learning_rate: float = 1e-4
+    # Learning rate of the critics (Adam).
     critic_learning_rate: float = 3e-4
+    # Learning rate of the temperature (Adam).
     temperature_learning_rate: float = 1e-4
-    discount: float = 0.99  # γ
-    target_rate: float = 0.005  # share of the critics in the target critics, per update
-    initial_temperature: float = 1.0  # of SAC; learned from there
-    target_entropy: float | None = None  # in nats; None means -action_dim
-    batch_size: int = 256  # transitions per update
+    # Discount γ of future rewards.
+    discount: float = 0.99
+    # Share τ by which the target critics follow the critics at each update.
+    target_rate: float = 0.005
+    # Temperature α at the first update, the weight of the policy's entropy; learned from there.
+    initial_temperature: float = 1.0
+    # Entropy of the policy, in nats, that the temperature is learned to hold.
+    # (default: minus the number of action dimensions)
+    target_entropy: float | None = None
+    # Transitions in the batch of one update.
+    batch_size: int = 256
 
     def __post_init__(self) -> None:
         for name, valid, range_ in (

@@ -37,12 +37,19 @@ FILTERS, CONVOLUTIONS = 32, 4
 class DiscreteCQLConfig:
     """d3rlpy's weight; the other settings as of the continuous agent."""
 
-    conservative_weight: float = 1.0  # w; 0 is double Q-learning on the dataset
-    hidden_sizes: tuple[int, ...] = (256, 256)  # ReLU layers, after the convolutions where there are any
-    learning_rate: float = 3e-4  # Adam
-    discount: float = 0.99  # γ
-    target_rate: float = 0.005  # τ: share of the network in its target network, per update
-    batch_size: int = 256  # transitions per update
+    # Weight w of the conservative term, which lowers the values of actions that are not in the
+    # data; 0 is double Q-learning on the dataset.
+    conservative_weight: float = 1.0
+    # Units of each hidden layer (ReLU), after the convolutions where there are any.
+    hidden_sizes: tuple[int, ...] = (256, 256)
+    # Learning rate (Adam).
+    learning_rate: float = 3e-4
+    # Discount γ of future rewards.
+    discount: float = 0.99
+    # Share τ by which the target network follows the network at each update.
+    target_rate: float = 0.005
+    # Transitions in the batch of one update.
+    batch_size: int = 256
 
     def __post_init__(self) -> None:
         for name, valid, range_ in (

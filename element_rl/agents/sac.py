@@ -40,19 +40,30 @@ from element_rl.agents.networks import Actor, TwinCritics, divergence, squashed_
 class SACConfig:
     """The paper's Table of SAC hyper-parameters."""
 
-    hidden_sizes: tuple[int, ...] = (256, 256, 256)  # ReLU layers of the actor and of each critic
-    actor_learning_rate: float = 3e-4  # Adam, as for the two below
+    # Units of each hidden layer (ReLU) of the actor and of both critics.
+    hidden_sizes: tuple[int, ...] = (256, 256, 256)
+    # Learning rate of the actor (Adam).
+    actor_learning_rate: float = 3e-4
+    # Learning rate of the critics (Adam).
     critic_learning_rate: float = 3e-4
-    temperature_learning_rate: float = 3e-4  # 0 holds the temperature at its initial value
-    discount: float = 0.99  # γ
-    target_rate: float = 0.005  # τ: share of the critics in the target critics, per update
-    initial_temperature: float = 0.2  # α at the first update; learned from there
-    target_entropy: float | None = None  # H̄, in nats; None means -action_dim
-    batch_size: int = 128  # transitions per update (used by the training loop)
-    reward_centring: float = (
-        0.0  # share of the batch's mean reward that is subtracted: 1 pays nothing for staying alive
-    )
-    learn_start: int = 1_000  # random steps before the first update (used by the training loop)
+    # Learning rate of the temperature (Adam); 0 holds it at its initial value.
+    temperature_learning_rate: float = 3e-4
+    # Discount γ of future rewards.
+    discount: float = 0.99
+    # Share τ by which the target critics follow the critics at each update.
+    target_rate: float = 0.005
+    # Temperature α at the first update, the weight of the policy's entropy; learned from there.
+    initial_temperature: float = 0.2
+    # Entropy H̄ of the policy, in nats, that the temperature is learned to hold.
+    # (default: minus the number of action dimensions)
+    target_entropy: float | None = None
+    # Transitions in the batch of one update.
+    batch_size: int = 128
+    # Share of the batch's mean reward that is subtracted from rewards, 0 to 1: with 1 nothing is
+    # paid for staying alive.
+    reward_centring: float = 0.0
+    # Steps taken at random before the first update.
+    learn_start: int = 1_000
 
     def __post_init__(self) -> None:
         for name, valid, range_ in (

@@ -2,21 +2,18 @@
 
 import contextlib
 import shlex
-import sys
 from collections.abc import Iterator
 
-import tyro
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 
+from element_rl.bars import bar_or_lines
 from element_rl.collect import CollectConfig, collect
 from element_rl.datasets.minari_folders import METADATA
 from element_rl.explore import Interrupted, Progress, Watcher
 from element_rl.files import read_json_object
+from element_rl.options import read_options
 from element_rl.stopping import INTERRUPTED, stop_signals
 
-LINES = 20  # of progress, where there is no terminal
 DESCRIPTION = """Act with the policies of a run's checkpoints, all seeds side by side, and record a Minari dataset.
 
 Every seed acts for --steps steps, which the checkpoints share evenly. The dataset is for the task: falling ends an episode as the
@@ -26,7 +23,7 @@ it is complete."""
 
 def main(arguments: list[str]) -> int:
     """Collect, and say what came of it."""
-    config = tyro.cli(CollectConfig, args=arguments, prog="element collect", description=DESCRIPTION)
+    config = read_options(CollectConfig, arguments, "element collect", description=DESCRIPTION)
     message = "Stopping: the parts that are done are kept; once more to end at once."
     try:
         with stop_signals(message) as stop, watching(config) as watch:
@@ -47,32 +44,10 @@ def main(arguments: list[str]) -> int:
 @contextlib.contextmanager
 def watching(config: CollectConfig) -> Iterator[Watcher]:
     """A watcher that draws a bar on a terminal, and prints lines elsewhere."""
-    if not sys.stdout.isatty():
-        yield _line_printer()
-        return
-    columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[text]}"))
-    with Bar(*columns, console=Console()) as bar:
-        task = bar.add_task("collect", total=config.steps, text="")
-
-        def watch(progress: Progress) -> None:
-            bar.update(task, completed=progress.step, total=progress.steps or None, text=_status(progress))
-
+    with bar_or_lines(Console(), "steps", config.steps, _status) as watch:
         yield watch
 
 
-def _line_printer() -> Watcher:
-    printed = [0]
-
-    def watch(progress: Progress) -> None:
-        every = max(progress.steps // LINES, 1) if progress.steps else 100_000
-        if progress.step // every > printed[0] // every:
-            printed[0] = progress.step
-            of = f" / {progress.steps:,}" if progress.steps else ""
-            print(f"{progress.step:>10,}{of}  {_status(progress)}", flush=True)
-
-    return watch
-
-
-def _status(progress: Progress) -> str:
+def _status(progress: Progress) -> list[str]:
     task_return = progress.latest.get("extrinsic_return")
-    return f"{progress.steps_per_second:,.0f} steps/s" + ("" if task_return is None else f"  return {task_return:,.1f}")
+    return [] if task_return is None else [f"return {task_return:,.1f}"]

@@ -79,13 +79,13 @@ def _act(
         returns.extend(float(episode.rows["extrinsic_reward"].sum()) for episode in finished)
         rate = (done - at_start) * len(source.seeds) / max(time.perf_counter() - began, 1e-9)
         latest = {"extrinsic_return": float(np.mean(returns[-100:]))} if returns else {}
-        watch(Progress(done, total, rate, latest))
+        watch(Progress(done, total, rate, latest, len(source.seeds)))
         if stop() and done < total:
             raise Interrupted(parts.steps_done())
 
     parameters = parts.shares[0].parameters or {}
     with Collector(
-        source.spec.name,
+        source.spec,
         list(seeds),
         parts.division.chunk_steps,
         (mean_action if config.deterministic else squashed_gaussian_action) if parameters else None,

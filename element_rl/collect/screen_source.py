@@ -11,6 +11,7 @@ from gymnasium.envs.registration import WrapperSpec
 from jaxtyping import UInt8
 
 from element_rl.encoders.frozen import encode_all, load_encoder
+from element_rl.envs.registered import registration_of, with_package
 from element_rl.envs.screens import ScreenSpec, describe_screen, make_screen
 from element_rl.on_policy.actor import Surroundings
 from element_rl.on_policy.config import OnPolicyConfig
@@ -49,7 +50,7 @@ class ScreenSource:
     def surroundings(self, parameters: Mapping[str, np.ndarray]) -> Surroundings:
         """What workers have to know; `parameters` of one agent, none for random actions."""
         shapes = {name: array.shape for name, array in parameters.items()}
-        registration = gymnasium.spec(self.spec.name)
+        registration = registration_of(self.spec.name)
         return Surroundings(self.spec, registration, dict(self.env_options), self.local_steps, self.hidden_size, shapes)
 
 
@@ -68,7 +69,7 @@ def screen_source_of(run: RunFolder, env_options: tuple[str, ...]) -> ScreenSour
             seeds=tuple(settings["seed"] + index for index in range(settings["seeds"])),
             env_options=options,
             spec=describe_screen(settings["env"], **options),
-            env_spec=env_spec,
+            env_spec=with_package(env_spec, settings["env"]),
             observation_space=env.observation_space,
             action_space=env.action_space,
             local_steps=settings["a3c"]["local_steps"],

@@ -66,7 +66,7 @@ def acted(
             returns.append(finished)
         latest = {"extrinsic_return": float(np.mean(returns[-100:]))} if returns else {}
         rate = (done - at_start) / max(time.perf_counter() - began, 1e-9)
-        watch(Progress(done // agents, config.steps or 0, rate, latest))
+        watch(Progress(done // agents, config.steps or 0, rate, latest, agents))
 
     parts.record(entropies or (lambda frames: float("nan")), after_rollout, stop)
     return _records(source, parts)

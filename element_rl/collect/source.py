@@ -14,10 +14,11 @@ from jaxtyping import Array, Bool, Float, Float32, Shaped
 
 from element_rl.collect.parts import Rows, Share
 from element_rl.collect.screen_source import ScreenSource
-from element_rl.config import ExploreConfig, parsed_options
+from element_rl.config import ExploreConfig, described, parsed_options
 from element_rl.encoders.state import StateEncoder, make_state_encoder
 from element_rl.entropy import renyi_entropy
-from element_rl.envs.robots import HEALTH_OPTION, EnvSpec, can_fall, describe, make_env
+from element_rl.envs.registered import with_package
+from element_rl.envs.robots import HEALTH_OPTION, EnvSpec, can_fall, make_env
 from element_rl.learner import EVALUATION_ORDER
 from element_rl.manifests import read_manifest, verify
 from element_rl.runs import POLICY, RESUME_ARRAYS, RunError, RunFolder
@@ -65,8 +66,8 @@ def source_of(run: RunFolder, env_options: tuple[str, ...], of_the_task: bool) -
             reward=settings["reward"],
             seeds=tuple(settings["seed"] + index for index in range(settings["seeds"])),
             env_options=options,
-            spec=describe(settings["env"], **options),
-            env_spec=env.spec,
+            spec=described(settings, options),
+            env_spec=with_package(env.spec, settings["env"]),
             observation_space=_recorded_space(env.observation_space),
             action_space=env.action_space,
         )

@@ -194,7 +194,7 @@ def _environment(about: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
         env, options, limit = str(spec["id"]), dict(spec.get("kwargs") or {}), spec.get("max_episode_steps")
     except (ValueError, KeyError, TypeError, AttributeError):
         return None, {}
-    if env == "Ant-v5":
+    if env.rpartition(":")[2] == "Ant-v5":
         options.setdefault("include_cfrc_ext_in_observation", True)  # Gymnasium's default is not that of `make_env`
     registered = gymnasium.registry.get(env)
     if limit is not None and (registered is None or registered.max_episode_steps != limit):

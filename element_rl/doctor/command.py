@@ -4,13 +4,14 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.console import Console
 
 from element_rl.doctor.findings import Finding, exit_code
 from element_rl.doctor.report import as_json, print_verdict, printed
+from element_rl.options import read_options
 from element_rl.settings import named_values
 
 if TYPE_CHECKING:  # loading JAX takes longer than saying what the options are
@@ -21,21 +22,32 @@ if TYPE_CHECKING:  # loading JAX takes longer than saying what the options are
 class Doctor:
     """Check the installation, and whether a bonus works on an environment, or worked in a run. Exits with 1 if a check failed."""
 
-    target: tyro.conf.Positional[str] = "PointMaze"  # a Gymnasium environment to try the bonus on, or a run's folder
-    reward: str = "element"  # element, rnd, ngu, re3, rise, apt, icm, e3b, or FILE.py:FUNCTION
-    reward_options: tuple[str, ...] = ()  # NAME=VALUE pairs for the reward, e.g. lifelong_weight=1.0
-    env_options: tuple[str, ...] = ()  # NAME=VALUE pairs for the environment
-    position: tuple[str, ...] = ()  # where the agent is: entries of info, or columns of the observation, e.g. 0 1
-    steps: int = 2000  # of random actions; 0 checks the installation only
-    seed: int = 0  # of the random actions and the bonus
-    sb3: bool = False  # also build a learner of Stable-Baselines3 with the bonus, and check that it learns from it
-    json: bool = False  # print findings for programs
-    out: Path = Path("runs")  # where runs would go: is there space, and may it be written?
+    # Gymnasium environment to try the bonus on, or the folder of a run.
+    target: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="[ENV|RUN]")]] = "PointMaze"
+    # Bonus to try: element, rnd, ngu, re3, rise, apt, icm, e3b, or FILE.py:FUNCTION.
+    reward: str = "element"
+    # Settings of the bonus as NAME=VALUE pairs, e.g. lifelong_weight=1.0. (default: none)
+    reward_options: tuple[str, ...] = ()
+    # Settings of the environment as NAME=VALUE pairs. (default: none)
+    env_options: tuple[str, ...] = ()
+    # Where the agent is: entries of info, or columns of the observation, e.g. 0 1.
+    # (default: known for robots and mazes, otherwise unknown)
+    position: tuple[str, ...] = ()
+    # Random actions to try the bonus on; 0 checks the installation only.
+    steps: int = 2000
+    # Seed of the random actions and of the bonus.
+    seed: int = 0
+    # Build a learner of Stable-Baselines3 with the bonus too, and check that it learns from it.
+    sb3: bool = False
+    # Print the findings as JSON, for programs.
+    json: bool = False
+    # Folder where runs would go: is there space, and may it be written?
+    out: Path = Path("runs")
 
 
 def main(arguments: list[str]) -> int:
     """Check, print, and return the exit code."""
-    args = tyro.cli(Doctor, args=arguments, prog="element doctor")
+    args = read_options(Doctor, arguments, "element doctor")
     console = Console(quiet=args.json, file=sys.stdout)
     findings = [finding for title, checks in _parts(args) for finding in printed(console, title, checks)]
     print_verdict(console, findings)
@@ -76,11 +88,14 @@ def _parts(args: Doctor) -> Iterator[tuple[str, Iterator[Finding]]]:
 
 def _check_bonus(trial: "Trial", with_sb3: bool) -> Iterator[Finding]:
     from element_rl.doctor.cost import check_cost, check_recall
+    from element_rl.doctor.explorer import check_entropy, check_explore
     from element_rl.doctor.learning import check_learner
     from element_rl.doctor.sb3_learning import check_sb3
     from element_rl.doctor.terms import check_terms
     from element_rl.doctor.trial import judge
 
+    taken = check_explore(trial.settings)
+    yield taken
     try:
         trial.collect()
         judgement = judge(trial)
@@ -100,6 +115,8 @@ def _check_bonus(trial: "Trial", with_sb3: bool) -> Iterator[Finding]:
         yield finding
     if failed:
         return
+    if entropy := check_entropy(trial, explored=taken.status == "ok"):
+        yield entropy
     yield check_cost(trial, judgement)
     if recall := check_recall(trial):
         yield recall

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from element_rl.doctor.findings import Finding
+from element_rl.entropy_range import entropy_range
 from element_rl.runs import RunError, RunFolder
 
 LEARNED = ("reward_episodic", "reward_lifelong", "critic_loss", "actor_loss", "q_mean", "temperature", "policy_entropy")
@@ -15,7 +16,6 @@ PAPER = {"reward_episodic": 1.0, "reward_lifelong": 0.5}  # weights where a run 
 SMALLEST_SHARE = 0.05  # of the reward, below which a term has no say
 COLLAPSED, LOW = 1e-4, 1e-3  # temperatures; SAC begins at 0.2
 GROWTH = 0.01  # of coverage, in the last fifth of a run, below which it has stopped
-SATURATED = 0.95  # share of log2 T above which an episode's entropy has nothing left to say
 LONGER = 1.2  # growth of episodes, and below the correlation of length and entropy, that mean: survival is rewarded
 TOGETHER = 0.5
 
@@ -43,7 +43,7 @@ def check_run(run: RunFolder, metrics: Metrics) -> Iterator[Finding]:
         check_temperature(metrics),
         check_coverage(metrics, summary),
         check_survival(metrics),
-        check_saturation(metrics),
+        check_saturation(metrics, settings),
     )
     yield from (finding for finding in checks if finding is not None)
 
@@ -175,16 +175,31 @@ def check_survival(metrics: Metrics) -> Finding | None:
     return Finding("episodes", "ok", f"{said}.", values=values)
 
 
-def check_saturation(metrics: Metrics) -> Finding | None:
-    """Episode entropy is not at its ceiling."""
+def check_saturation(metrics: Metrics, settings: Mapping[str, Any]) -> Finding | None:
+    """Episode entropy, as it is logged, is neither near 0 nor at its ceiling."""
     share = _late_mean(metrics, "entropy_saturation", 0.9)
     if share is None:
         return None
-    said = f"Episodes have {share:.0%} of the entropy that their length allows."
-    if share > SATURATED:
-        advice = "It cannot tell episodes apart: use a larger bandwidth, or states with smaller numbers."
-        return Finding("saturation", "warn", said, advice, {"saturation": share})
-    return Finding("saturation", "ok", said, values={"saturation": share})
+    verdict = entropy_range(share)
+    values = {"saturation": share, "verdict": verdict}
+    said = f"Episodes have {share:.2g} of the entropy that their length allows (logged with bandwidth 1)."
+    if verdict == "informative":
+        return Finding("saturation", "ok", said, values=values)
+    said = f"{said[:-1]}: {'blind, it cannot tell states apart' if verdict == 'blind' else 'saturated'}."
+    return Finding("saturation", "warn", said, _bandwidth_advice(settings), values)
+
+
+def _bandwidth_advice(settings: Mapping[str, Any]) -> str:
+    """What to do about a logged entropy that says nothing: the reward has an estimator and a bandwidth of its own."""
+    if settings.get("reward") != "element":
+        return (
+            f"It says nothing of these episodes; the reward {settings.get('reward')} does not use it. Look at coverage."
+        )
+    own = settings.get("bandwidth")
+    if settings.get("estimator") == "knn" or own not in (None, 1.0):
+        used = "has no bandwidth" if settings.get("estimator") == "knn" else f"has bandwidth {own:g}"
+        return f"It says nothing of these episodes; the reward {used}: element doctor {settings.get('env')} tells what it sees."
+    return f"Use another --bandwidth (element doctor {settings.get('env')} tells one that fits), or --estimator knn."
 
 
 def by_seed(metrics: Metrics, name: str) -> dict[int, tuple[np.ndarray, Float[np.ndarray, " T"]]]:

@@ -132,6 +132,13 @@ class Trial:
         raw, beside = source.read(self.next_observations, self.infos)
         return np.asarray(source.encoding.states(jnp.asarray(raw), jnp.asarray(beside)))
 
+    def longest_episode(self) -> Float[np.ndarray, "T D"]:
+        """The states of the first of its longest episodes."""
+        lengths = [len(seconds) for seconds in self.step_seconds]
+        index = int(np.argmax(lengths))
+        first = sum(lengths[:index])
+        return self.states()[first : first + lengths[index]]
+
     def close(self) -> None:
         self.env.close()
 

@@ -31,11 +31,16 @@ from jaxtyping import Array, Float, PRNGKeyArray, UInt8
 class NetworkConfig:
     """The network from a frame to its features."""
 
-    state_dim: int = 32  # width of the global feature, the state in which entropy is measured
-    channels: tuple[int, ...] = (16, 32, 64)  # of the convolutions; the last is the width of a local feature
-    kernels: tuple[int, ...] = (8, 4, 3)  # their windows, in pixels
-    strides: tuple[int, ...] = (4, 2, 1)  # and the steps of these
-    hidden: int = 256  # width of the layer between the last convolution and the state
+    # Width of the global feature, the state in which entropy is measured.
+    state_dim: int = 32
+    # Channels of each convolution; the last is the width of a local feature.
+    channels: tuple[int, ...] = (16, 32, 64)
+    # Window of each convolution, in pixels along an edge.
+    kernels: tuple[int, ...] = (8, 4, 3)
+    # Stride of each convolution, in pixels.
+    strides: tuple[int, ...] = (4, 2, 1)
+    # Width of the layer between the last convolution and the state.
+    hidden: int = 256
 
     def __post_init__(self) -> None:
         if not len(self.channels) == len(self.kernels) == len(self.strides) > 0:

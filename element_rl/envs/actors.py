@@ -124,7 +124,7 @@ class Actor:
 
     def __init__(self, population: Population, agent: int) -> None:
         self.spec = population.spec
-        self.env = make_env(population.spec.name, **population.env_options)
+        self.env = make_env(population.registration.id, **population.env_options)  # it is registered: see ActorGroup
         self.policy = population.policy
         self.chunk_steps = population.chunk_steps
         self.seed = population.agent_seeds[agent]

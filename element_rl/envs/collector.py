@@ -22,12 +22,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import gymnasium
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int32, Int64, Integer
 
 from element_rl.envs.actors import RECORD_FIELDS, ActorGroup, CollectorError, Policy, Population, parameter_key
-from element_rl.envs.robots import describe
+from element_rl.envs.registered import registration_of
+from element_rl.envs.robots import EnvSpec, describe
 from element_rl.envs.workers import Worker, local_arrays, start_workers, stop_workers, workers_that_answered
 
 MAX_WORKERS = 64
@@ -59,13 +59,14 @@ class Chunk:
 class Collector:
     """Environments of a population of agents; see the head of this module.
 
+    ``env``: its name, or its description where that is known already. With a name it is described first.
     ``policy`` is a function of an importable module (it is sent to other processes); ``parameter_shapes`` are those of
     one agent. ``num_workers``: None for one process per agent, up to 64 (then agents share them); 0 for none.
     """
 
     def __init__(
         self,
-        spec_name: str,
+        env: str | EnvSpec,
         agent_seeds: Sequence[int],
         chunk_steps: int,
         policy: Policy | None,
@@ -75,10 +76,10 @@ class Collector:
     ) -> None:
         _refuse_bad_sizes(agent_seeds, chunk_steps, num_workers)
         options = dict(env_options or {})
-        self.spec = describe(spec_name, **options)
+        self.spec = env if isinstance(env, EnvSpec) else describe(env, **options)
         self._population = Population(
             spec=self.spec,
-            registration=gymnasium.spec(self.spec.name),
+            registration=registration_of(self.spec.name),
             env_options=options,
             agent_seeds=tuple(int(seed) for seed in agent_seeds),
             chunk_steps=chunk_steps,

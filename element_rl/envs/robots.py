@@ -12,7 +12,8 @@ The state of the paper is ``encoder(observation) ⊕ position ⊕ orientation``.
 Ant-v5 is made without contact forces (``include_cfrc_ext_in_observation=False``), which gives the paper's 27-D; pass
 the option to have the 105-D one. Humanoid-v4 is the paper's 376-D; -v5 (which the short name "Humanoid" means) drops 28
 entries that are always zero. Both run with current MuJoCo. Any other Gymnasium environment with a flat Box observation
-and a bounded Box action works too: its state is the encoder alone, and it has no coverage map.
+and a bounded Box action works too: its state is the encoder alone, and it has no coverage map, unless its user says
+where the agent is (`positions`).
 
 Why these maps: they are fixed, so that coverage can be compared between runs, methods and seeds. An episode lasts at
 most 1000 steps: 8 s for Hopper and Walker2d, 50 s for Ant, 15 s for Humanoid. A Hopper trained on the task reward does
@@ -22,11 +23,8 @@ An Ant at 5 m/s gets 250 m away; explorers turn, and one that may fall without e
 and 160k steps). Heights never exceed 2.5 m. What lies outside is counted in the cells of the border.
 """
 
-import difflib
-import importlib
-import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,20 +32,20 @@ import gymnasium
 import numpy as np
 from jaxtyping import Float, Integer
 
-from element_rl.envs.point_maze import SIZE  # and registers the maze
+from element_rl.envs.point_maze import SIZE, START  # and registers the maze
+from element_rl.envs.positions import Bounds, Pairs, Position, checked_bounds, own_map, parsed_position, read_position
+from element_rl.envs.registered import gymnasium_id, reason_of, registered_name, registration_of
 
 CELLS_PER_AXIS = 100
 HEALTH_OPTION = "terminate_when_unhealthy"  # of the robots that can fall
 DEFAULT_EPISODE_STEPS = 1000  # for environments registered without a time limit
-
-Bounds = tuple[tuple[float, float], tuple[float, float]]
 
 
 @dataclass(frozen=True)
 class EnvSpec:
     """All that the rest of the library needs to know of an environment; hashable, so it can be static under jit."""
 
-    name: str  # as registered with Gymnasium, with its version
+    name: str  # as registered with Gymnasium, with its version, and with its package where that must be imported
     observation_dim: int
     action_dim: int
     action_low: tuple[float, ...]
@@ -56,29 +54,36 @@ class EnvSpec:
     position_dim: int = 0
     orientation_slice: tuple[int, int] = (0, 0)  # where the torso's orientation stands in the observation
     coverage_axes: tuple[str, str] | None = None
-    coverage_bounds: Bounds | None = None  # of the two axes, in metres
+    coverage_bounds: Bounds | None = None  # of the two axes
     position_in_info: bool = True  # False for -v4 robots, whose infos lack it at reset or give the centre of mass
+    position: Position = ()  # as the user says it: entries of info, or columns of the observation
+    coverage_unit: str = "m"  # of positions
+    coverage_start: tuple[float, float] | None = None  # about where episodes begin
 
     @property
     def orientation_dim(self) -> int:
         return self.orientation_slice[1] - self.orientation_slice[0]
 
 
-def describe(name: str, **env_options: Any) -> EnvSpec:
-    """The EnvSpec of environment ``name`` ("Ant" or "Ant-v5"), or a ValueError that says why it cannot be used."""
+def describe(name: str, position: Sequence[str] = (), bounds: Pairs = (), /, **env_options: Any) -> EnvSpec:
+    """The EnvSpec of environment ``name`` ("Ant" or "Ant-v5"), or a ValueError that says why it cannot be used.
+
+    ``position``: entries of info, or columns of the observation, that say where the agent is; ``bounds``: of its map.
+    """
+    name = registered_name(name)
     env = make_env(name, **env_options)
     try:
         registration = env.spec
         assert registration is not None  # make_env goes through the registry
-        observation_dim, action_low, action_high = _checked_spaces(registration.id, env)
+        observation_dim, action_low, action_high = _checked_spaces(name, env)
         return EnvSpec(
-            name=registration.id,
+            name=name,
             observation_dim=observation_dim,
             action_dim=len(action_low),
             action_low=action_low,
             action_high=action_high,
             max_episode_steps=int(registration.max_episode_steps),
-            **_robot_fields(registration.id, env_options),
+            **_robot_fields(registration.id, env_options) | _own_fields(env, name, position, bounds),
         )
     finally:
         env.close()
@@ -86,16 +91,16 @@ def describe(name: str, **env_options: Any) -> EnvSpec:
 
 def can_fall(name: str) -> bool:
     """Whether the environment of this name has `HEALTH_OPTION`."""
-    stem, _, version = name.rpartition("-v")
+    stem, _, version = gymnasium_id(name).rpartition("-v")
     robot = _ROBOTS.get(stem)
     return robot is not None and robot.can_fall and version in robot.versions
 
 
 def make_env(name: str, **env_options: Any) -> gymnasium.Env:
     """Environment ``name`` with its time limit. ``env_options`` go to Gymnasium; those of the robots win over ours."""
-    name = _registered_name(name)
+    name = registered_name(name)
     options = dict(env_options)
-    if name == "Ant-v5":
+    if gymnasium_id(name) == "Ant-v5":
         options.setdefault("include_cfrc_ext_in_observation", False)
     limit = options.get("max_episode_steps")
     if limit is not None and (not isinstance(limit, int) or limit < 1):
@@ -104,22 +109,26 @@ def make_env(name: str, **env_options: Any) -> gymnasium.Env:
         with warnings.catch_warnings():
             # Humanoid-v4 is asked for on purpose: it is the one of the paper.
             warnings.filterwarnings("ignore", message=".*is out of date", category=DeprecationWarning)
-            if limit is None and _time_limit(name) is None:
+            # A worker is given the registration; the module of the environment then registers it again.
+            warnings.filterwarnings("ignore", message=".*Overriding environment", category=UserWarning)
+            if limit is None and registration_of(name).max_episode_steps is None:
                 options["max_episode_steps"] = DEFAULT_EPISODE_STEPS
-            return gymnasium.make(name, disable_env_checker=True, **options)
-    except (gymnasium.error.Error, ImportError, TypeError) as error:
-        reason = " ".join(str(error).split()).rstrip(".")
+            return gymnasium.make(gymnasium_id(name), disable_env_checker=True, **options)
+    except Exception as error:  # an environment, and what it imports, may raise anything
         advice = "correct the options, or install what it needs" if env_options else "install what it needs"
-        raise ValueError(f"Environment {name!r} cannot be made: {reason}; {advice}.") from error
+        raise ValueError(f"Environment {name!r} cannot be made: {reason_of(error)}; {advice}.") from error
 
 
 def position_of(
     spec: EnvSpec, observation: Float[np.ndarray, " O"], info: Mapping[str, Any], env: gymnasium.Env | None = None
 ) -> Float[np.ndarray, " position"]:
     """Where the torso is after ``reset`` or ``step`` gave ``observation`` and ``info``: (x, y), (x, z) or nothing.
+    Where the user has said it, what that is.
 
     ``env`` is needed where the infos do not tell (``spec.position_in_info`` is False).
     """
+    if spec.position:
+        return read_position(spec.position, observation, info)
     if spec.coverage_axes is None:
         return np.zeros(0, np.float32)
     if not spec.position_in_info:
@@ -139,13 +148,15 @@ def orientation_of(
     return observation[..., first:last]
 
 
-def coverage_cell(spec: EnvSpec, positions: Float[np.ndarray, "*batch 2"]) -> Integer[np.ndarray, "*batch"]:
+def coverage_cell(spec: EnvSpec, positions: Float[np.ndarray, "*batch C"]) -> Integer[np.ndarray, "*batch"]:
     """Index in [0, 10,000) of the map cell of each position: 100 · column + row, outside clipped to the border."""
     if spec.coverage_bounds is None:
-        raise ValueError(f"Environment {spec.name!r} has no coverage map; only {', '.join(_ROBOTS)} have one.")
+        raise ValueError(f"Environment {spec.name!r} has no coverage map: say where the agent is with --position.")
     low, high = np.asarray(spec.coverage_bounds, np.float64).T
     # Clipped as floats: a position beyond the range of integers would wrap around.
-    cells = np.clip(np.floor((positions - low) / (high - low) * CELLS_PER_AXIS), 0, CELLS_PER_AXIS - 1).astype(np.int64)
+    cells = np.clip(np.floor((positions[..., :2] - low) / (high - low) * CELLS_PER_AXIS), 0, CELLS_PER_AXIS - 1).astype(
+        np.int64
+    )
     return np.asarray(cells[..., 0] * CELLS_PER_AXIS + cells[..., 1])
 
 
@@ -156,18 +167,25 @@ class _Robot:
     orientation_slice: tuple[int, int]
     hidden_coordinates: int  # leading coordinates left out of the observation unless the user asks for them
     versions: tuple[str, ...] = ("4", "5")
+    start: tuple[float, float] = (0.0, 0.0)  # on the map; resets add a little noise
     can_fall: bool = True  # Gymnasium ends the episode when it does, unless told otherwise by HEALTH_OPTION
 
 
 _SQUARE: Bounds = ((-25.0, 25.0), (-25.0, 25.0))
 _LARGE_SQUARE: Bounds = ((-100.0, 100.0), (-100.0, 100.0))
 _ROBOTS = {
-    "Hopper": _Robot(("x", "z"), ((-25.0, 25.0), (0.0, 2.5)), (1, 2), hidden_coordinates=1),
-    "Walker2d": _Robot(("x", "z"), ((-40.0, 40.0), (0.0, 2.5)), (1, 2), hidden_coordinates=1),
+    "Hopper": _Robot(("x", "z"), ((-25.0, 25.0), (0.0, 2.5)), (1, 2), hidden_coordinates=1, start=(0.0, 1.25)),
+    "Walker2d": _Robot(("x", "z"), ((-40.0, 40.0), (0.0, 2.5)), (1, 2), hidden_coordinates=1, start=(0.0, 1.25)),
     "Ant": _Robot(("x", "y"), _LARGE_SQUARE, (1, 5), hidden_coordinates=2),
     "Humanoid": _Robot(("x", "y"), _SQUARE, (1, 5), hidden_coordinates=2),
     "PointMaze": _Robot(
-        ("x", "y"), ((0.0, SIZE), (0.0, SIZE)), (0, 0), hidden_coordinates=0, versions=("0",), can_fall=False
+        ("x", "y"),
+        ((0.0, SIZE), (0.0, SIZE)),
+        (0, 0),
+        hidden_coordinates=0,
+        versions=("0",),
+        start=START,
+        can_fall=False,
     ),
 }
 
@@ -185,50 +203,68 @@ def _robot_fields(name: str, env_options: Mapping[str, Any]) -> dict[str, Any]:
         "coverage_axes": robot.coverage_axes,
         "coverage_bounds": robot.coverage_bounds,
         "position_in_info": version != "4",
+        "coverage_start": robot.start,
     }
 
 
+def _own_fields(env: gymnasium.Env, name: str, position: Sequence[str], bounds: Pairs) -> dict[str, Any]:
+    """What the user has said of the position and its map."""
+    if position:
+        place = parsed_position(position)
+        axes, limits, start = own_map(env, name, place, bounds)
+        return {
+            "position_dim": len(place),
+            "position": place,
+            "coverage_axes": axes,
+            "coverage_bounds": limits,
+            "coverage_unit": "",
+            "coverage_start": start,
+        }
+    if not bounds:
+        return {}
+    if not _robot_fields(gymnasium_id(name), {}):
+        raise ValueError("--bounds are of the map of the agent's positions: say with --position where it is.")
+    (left, right), (low, high) = checked_bounds(bounds, 2).tolist()
+    return {"coverage_bounds": ((left, right), (low, high))}
+
+
 def _checked_spaces(name: str, env: gymnasium.Env) -> tuple[int, tuple[float, ...], tuple[float, ...]]:
-    observation_space, action_space = env.observation_space, env.action_space
-    if not isinstance(observation_space, gymnasium.spaces.Box) or len(observation_space.shape) != 1:
+    """Columns of the observation and bounds of the action; a refusal names what does take such an environment."""
+    seen, acts, spaces = env.observation_space, env.action_space, gymnasium.spaces
+    if not isinstance(seen, spaces.Box) or len(seen.shape) != 1:
         raise ValueError(
-            f"Environment {name!r} observes {observation_space}, but a flat Box is needed; wrap it with "
-            "gymnasium.wrappers.FlattenObservation and register the result."
+            f"Environment {name!r} observes {seen}, but a flat Box is needed: {_way_out(name, seen, acts)}."
         )
-    if not isinstance(action_space, gymnasium.spaces.Box) or len(action_space.shape) != 1:
-        raise ValueError(f"Environment {name!r} acts in {action_space}, but a flat Box (continuous actions) is needed.")
-    if not action_space.is_bounded():
+    if not isinstance(acts, spaces.Box) or len(acts.shape) != 1:
         raise ValueError(
-            f"Environment {name!r} has infinite action bounds ({action_space}); wrap it with "
-            "gymnasium.wrappers.RescaleAction or give its action space finite bounds."
+            f"Environment {name!r} acts in {acts}, but a flat Box (continuous actions) is needed: "
+            f"{_way_out(name, seen, acts)}."
         )
-    low, high = (tuple(bound.astype(np.float64).tolist()) for bound in (action_space.low, action_space.high))
-    return observation_space.shape[0], low, high
+    if not acts.is_bounded():
+        raise ValueError(
+            f"Environment {name!r} has infinite action bounds ({acts}), and SAC needs finite ones: wrap it with "
+            "gymnasium.wrappers.TransformAction and a bounded action space and register the result, or use "
+            "IntrinsicCallback with Stable-Baselines3's PPO (docs/sb3.md)."
+        )
+    low, high = (tuple(bound.astype(np.float64).tolist()) for bound in (acts.low, acts.high))
+    return seen.shape[0], low, high
 
 
-def _registered_name(name: str) -> str:
-    """``name`` as registered: the newest version if none is given; of "module:Env-v0" the module is imported first."""
-    module, _, name = name.rpartition(":")
-    if module:
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            raise ValueError(f"Module {module!r} of environment {name!r} cannot be imported: {error}.") from error
-    if name in gymnasium.registry:
-        return name
-    versions = [int(entry.rpartition("-v")[2]) for entry in gymnasium.registry if _stem(entry) == name]
-    if versions:
-        return f"{name}-v{max(versions)}"
-    entries = {entry.lower(): entry for entry in gymnasium.registry}
-    nearest = [entries[match] for match in difflib.get_close_matches(name.lower(), sorted(entries), n=3, cutoff=0.5)]
-    advice = f"did you mean {' or '.join(nearest)}?" if nearest else f"try one of {', '.join(_ROBOTS)}."
-    raise ValueError(f"There is no environment {name!r}; {advice}")
-
-
-def _stem(entry: str) -> str | None:
-    match = re.fullmatch(r"(.+)-v\d+", entry)
-    return match[1] if match else None
-
-
-def _time_limit(name: str) -> int | None:
-    return gymnasium.spec(name).max_episode_steps
+def _way_out(name: str, seen: gymnasium.Space, acts: gymnasium.Space) -> str:
+    """What takes an environment that SAC on flat vectors cannot take."""
+    spaces = gymnasium.spaces
+    discrete, vector = isinstance(acts, spaces.Discrete), isinstance(seen, spaces.Box) and len(seen.shape) == 1
+    image = isinstance(seen, spaces.Box) and seen.dtype == np.uint8 and len(seen.shape) in (2, 3)
+    buffer = "IntrinsicDictReplayBuffer" if isinstance(seen, spaces.Dict) else "IntrinsicReplayBuffer"
+    plugin = "IntrinsicCallback with Stable-Baselines3's PPO"
+    if isinstance(acts, spaces.Discrete | spaces.Box):
+        plugin = f"{buffer} with Stable-Baselines3's {'DQN' if discrete else 'SAC'}"
+    flatten = "wrap it with gymnasium.wrappers.FlattenObservation and register the result"
+    ways = [f"use {plugin} (docs/sb3.md)"]
+    if image and discrete:
+        ways = [f"use `element on-policy {name}`", *ways]
+    elif isinstance(seen, spaces.Tuple) and discrete:
+        ways = [f"{flatten}, then {ways[0]}"]
+    elif not (vector or image or discrete):
+        ways = [flatten, *ways]
+    return ", or ".join([*ways, "measure an agent of your own with the wrapper ExplorationInfo (docs/wrapper.md)"])

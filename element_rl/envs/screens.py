@@ -21,7 +21,9 @@ from jaxtyping import Float, Integer, UInt8
 from PIL import Image  # comes with imageio
 
 from element_rl.envs import rooms  # noqa: F401 (registers Rooms-v0)
-from element_rl.envs.robots import CELLS_PER_AXIS, Bounds, make_env
+from element_rl.envs.positions import Bounds
+from element_rl.envs.registered import registered_name
+from element_rl.envs.robots import CELLS_PER_AXIS, make_env
 
 FRAME_SHAPE = (84, 84)
 MARIO = "SuperMarioBros-1-1"
@@ -32,7 +34,7 @@ ALIASES = {"mario": MARIO, "rooms": "Rooms-v0"}
 class ScreenSpec:
     """All that the rest of the library needs to know of such an environment; hashable."""
 
-    name: str  # as registered with Gymnasium
+    name: str  # as registered with Gymnasium, and with its package where that must be imported
     frame_shape: tuple[int, int]  # of the observations of `make_screen`: height and width in pixels
     actions: int
     max_episode_steps: int
@@ -46,6 +48,7 @@ class ScreenSpec:
 
 def describe_screen(name: str, **options: Any) -> ScreenSpec:
     """The ScreenSpec of environment ``name``, or a ValueError that says why it cannot be used."""
+    name = registered_name(ALIASES.get(name, name))
     env = make_screen(name, **options)
     try:
         registration = env.spec
@@ -53,7 +56,7 @@ def describe_screen(name: str, **options: Any) -> ScreenSpec:
         known = env.unwrapped
         actions = int(env.action_space.n)
         return ScreenSpec(
-            name=registration.id,
+            name=name,
             frame_shape=FRAME_SHAPE,
             actions=actions,
             max_episode_steps=int(registration.max_episode_steps),

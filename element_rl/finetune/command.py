@@ -14,19 +14,22 @@ from rich.table import Table
 
 from element_rl.agents.a3c import A3CConfig
 from element_rl.agents.sac import SACConfig
+from element_rl.bars import stages_or_lines
 from element_rl.config import ExploreConfig
 from element_rl.explore import Interrupted
 from element_rl.explore import Progress as RunProgress
+from element_rl.files import read_json_object
 from element_rl.finetune.comparison import number_text
 from element_rl.finetune.config import FinetuneConfig
-from element_rl.finetune.training import Stage, Watcher, finetune, form_of, stored_transfer
+from element_rl.finetune.training import Stage, Watcher, finetune, form_of, steps_finished, stored_transfer
 from element_rl.on_policy.config import OnPolicyConfig
-from element_rl.progress import stages_or_lines
+from element_rl.options import read_options
 from element_rl.runs import RunError, RunFolder
 from element_rl.settings import settings_from_json
 from element_rl.stopping import INTERRUPTED, stop_signals
 
-WORDS: dict[Stage, str] = {"choosing": "choosing (episodes)", "transferred": "transferred", "scratch": "from scratch"}
+WORDS: dict[Stage, str] = {"choosing": "choosing", "transferred": "transferred", "scratch": "from scratch"}
+UNITS = {"choosing": "episodes", "transferred": "steps", "from scratch": "steps"}
 NO_RUN = Path("RUN")  # stands where none was named, as the help text shows it
 Learner = TypeVar("Learner", SACConfig, A3CConfig)
 
@@ -40,10 +43,15 @@ class FinetuneCommand:
     """
 
     config: Annotated[FinetuneConfig, tyro.conf.arg(name="")]
-    out: Path | None = None  # where everything goes (runs/RUN-finetuned)
-    resume: Path | None = None  # continue what is in this folder; settings are taken from it
-    sac: SACConfig = field(default_factory=SACConfig)  # the learner of robots; not given: as in the run
-    a3c: A3CConfig = field(default_factory=A3CConfig)  # the learner on screens; not given: as in the run
+    # Folder where everything goes. (default: runs/RUN-finetuned)
+    out: Path | None = None
+    # Folder of a fine-tuning to continue; settings are taken from it. (default: a new one begins)
+    resume: Path | None = None
+    # The learner of robots, soft actor-critic; what is not given stays as in the run.
+    sac: SACConfig = field(default_factory=SACConfig)
+    # The learner on screens, asynchronous advantage actor-critic; what is not given stays as in the
+    # run.
+    a3c: A3CConfig = field(default_factory=A3CConfig)
 
 
 def main(arguments: list[str]) -> int:
@@ -51,6 +59,10 @@ def main(arguments: list[str]) -> int:
     config, folder = command.config, command.resume or command.out or _default_folder(command.config)
     task = form_of(config).task
     resumes = command.resume is not None or stored_transfer(folder) is not None
+    if resumes and (done := steps_finished(config, folder)) >= task.steps:
+        print(f"{folder} is finished at step {done:,}; to train for longer, choose another --out and --steps.")
+        _show(config, task, folder, read_json_object(folder / "summary.json"), fresh=False)
+        return 0
     try:
         with stop_signals() as stop, watching(config, task) as watch:
             summary = finetune(config, folder, watch, stop, resume=resumes)
@@ -67,7 +79,7 @@ def main(arguments: list[str]) -> int:
 def _parsed(arguments: list[str]) -> FinetuneCommand:
     """Twice: only when it is known which run, its settings can be the defaults of the learner's."""
     blank = FinetuneCommand(FinetuneConfig(NO_RUN))
-    first = tyro.cli(FinetuneCommand, args=arguments, prog="element finetune", default=blank)
+    first = read_options(FinetuneCommand, arguments, "element finetune", blank)
     config = first.config
     if first.resume is not None:
         stored = stored_transfer(first.resume)
@@ -79,7 +91,7 @@ def _parsed(arguments: list[str]) -> FinetuneCommand:
     settings = RunFolder.open(config.run).config.get("settings")
     sac, a3c = _learner_of(settings, "sac", SACConfig), _learner_of(settings, "a3c", A3CConfig)
     default = dataclasses.replace(first, config=config, sac=config.sac or sac, a3c=config.a3c or a3c)
-    command = tyro.cli(FinetuneCommand, args=arguments, prog="element finetune", default=default)
+    command = read_options(FinetuneCommand, arguments, "element finetune", default)
     config = dataclasses.replace(
         command.config,
         sac=None if command.sac == sac else command.sac,
@@ -105,17 +117,23 @@ def watching(config: FinetuneConfig, task: ExploreConfig | OnPolicyConfig) -> It
     agents = f"{task.seeds} seed{'s' if task.seeds > 1 else ''}"
     scratch = ", then as many from scratch" if config.compare else ""
     console.print(f"[bold]{task.env}[/bold], policies of {config.run}, {task.steps:,} steps × {agents}{scratch}")
-    with stages_or_lines(console, 20, lambda stage, progress: _status(progress)) as watch:
+    with stages_or_lines(console, UNITS, lambda stage, progress: _status(progress)) as watch:
         yield lambda stage, progress: watch(WORDS[stage], progress)
 
 
-def _status(progress: RunProgress) -> str:
+def _status(progress: RunProgress) -> list[str]:
     task_return = progress.latest.get("extrinsic_return", np.nan)
-    known = f"  return {number_text(task_return)}" if np.isfinite(task_return) else ""
-    return f"{progress.steps_per_second:,.0f}/s{known}"
+    return [f"return {number_text(task_return)}"] if np.isfinite(task_return) else []
 
 
-def _show(config: FinetuneConfig, task: ExploreConfig | OnPolicyConfig, folder: Path, summary: dict[str, Any]) -> None:
+def _show(
+    config: FinetuneConfig,
+    task: ExploreConfig | OnPolicyConfig,
+    folder: Path,
+    summary: dict[str, Any],
+    fresh: bool = True,
+) -> None:
+    """What came of it; the figure of a run that is not `fresh` is drawn only if it is not there."""
     from element_rl.plots import save_figure
     from element_rl.plots.transfer import transfer_curves
 
@@ -124,9 +142,10 @@ def _show(config: FinetuneConfig, task: ExploreConfig | OnPolicyConfig, folder: 
         print(f"Per seed: {folder / 'table.md'}")
     else:
         run = RunFolder.open(folder)
-        figure = transfer_curves({"transferred": run}, summary["zero_shot_return"])
-        for kind in ("png", "svg"):
-            save_figure(figure, run.figures_path / f"transfer.{kind}")
+        if fresh or not (run.figures_path / "transfer.png").exists():
+            figure = transfer_curves({"transferred": run}, summary["zero_shot_return"])
+            for kind in ("png", "svg"):
+                save_figure(figure, run.figures_path / f"transfer.{kind}")
         print(f"Zero-shot return {_numbers(summary['zero_shot_return'])}")
         print(f"Final return {_numbers(summary['extrinsic_return'])}")
     print(f"Figure: {folder / 'figures' / 'transfer.png'}")

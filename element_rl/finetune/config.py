@@ -11,39 +11,75 @@ import tyro
 
 from element_rl.agents.a3c import A3CConfig
 from element_rl.agents.sac import SACConfig
-from element_rl.config import ExploreConfig, config_from_json, parsed_options, resolved
+from element_rl.config import ExploreConfig, Resolved, config_from_json, parsed_options, resolved
 from element_rl.envs.robots import HEALTH_OPTION, EnvSpec
 from element_rl.runs import RunError, RunFolder
+
+# A run has to be named unless one is resumed, which tyro cannot know.
+RUN = tyro.conf.arg(metavar="RUN", help_behavior_hint="(required, unless --resume is given)")
 
 
 @dataclass(frozen=True)
 class FinetuneConfig:
     """What to transfer, and how to train on. `None` means: as in the run."""
 
-    run: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]  # a run of explore, on-policy or mario
-    steps: int = 100_000  # environment steps per seed
-    checkpoint: str = "best"  # whose policy: best (each seed its own, by task return), last, or the step of one
-    candidates: int = 10  # checkpoints that `best` chooses from, evenly spaced if there are more
-    episodes: int = 10  # per checkpoint and seed, to choose by; and as many again for the zero-shot return
-    deterministic: bool = False  # act in these episodes with the policy's mean or likeliest action instead of sampling
-    critics: Literal["fresh", "kept"] = "fresh"  # kept: the run's, which have learned the value of its own reward
-    reward_scale: float | None = None  # factor of the reward that is learned from (SAC: the run's; Mario 0.1; else 1)
-    temperature: Literal["fresh", "kept"] = "fresh"  # of SAC, as the next four; fresh: sac.initial_temperature
-    replay: Literal["fresh", "kept"] = "fresh"  # kept: begins with the run's experience, under the task's reward
-    critic_warmup: int = 1_000  # first updates in which only the critics learn; 0 for none (docs/finetuning.md)
-    anchor: float = 0.0  # what it costs the actor to leave the transferred policy: mean values per nat
-    anchor_halflife: float | None = None  # updates in which that halves (never)
-    compare: bool = True  # also train from scratch, with the same steps, seeds and settings
-    seeds: int | None = None  # how many of the run's agents, from the first (all)
-    seed: int | None = None  # of the first agent's training; the others count up from it
-    replay_size: int | None = None  # transitions kept per agent
-    chunk_steps: int | None = None  # steps between two refreshes of the acting policy; lowered to divide the steps
-    log_every: int | None = None  # steps between two lines of metrics (a hundredth of the steps, 500 to 10,000)
-    checkpoint_every: int | None = None  # steps between two checkpoints (a tenth of the steps)
-    workers: int | None = None  # environment processes (on screens: of each agent); 0 steps them in this process
-    env_options: tuple[str, ...] = ()  # NAME=VALUE pairs for the environment, beside the run's or instead of them
-    sac: Annotated[SACConfig | None, tyro.conf.Suppress] = None  # the learner of robots
-    a3c: Annotated[A3CConfig | None, tyro.conf.Suppress] = None  # the learner on screens
+    # Folder of the run whose policies are transferred, made by element explore, on-policy or mario.
+    run: tyro.conf.Positional[Annotated[Path, RUN]]
+    # Environment steps of each agent on the task.
+    steps: int = 100_000
+    # Checkpoint whose policy is transferred: best (each agent's own, by task return), last, or the
+    # step of one.
+    checkpoint: str = "best"
+    # How many checkpoints `best` chooses from, evenly spaced if there are more.
+    candidates: int = 10
+    # Episodes of each checkpoint and agent to choose by, and as many again for the zero-shot
+    # return.
+    episodes: int = 10
+    # Act in these episodes with the policy's mean or likeliest action instead of sampling.
+    deterministic: bool = False
+    # Whether the critics begin anew (fresh) or as they are in the run, where they have learned the
+    # value of its own reward (kept).
+    critics: Literal["fresh", "kept"] = "fresh"
+    # Factor of the reward that is learned from. (default: with SAC the run's; on Mario 0.1;
+    # otherwise 1)
+    reward_scale: float | None = None
+    # Whether SAC's temperature begins at --sac.initial-temperature (fresh) or as it is in the run
+    # (kept).
+    temperature: Literal["fresh", "kept"] = "fresh"
+    # Whether SAC's replay begins empty (fresh) or with the run's experience, under the task's
+    # reward (kept).
+    replay: Literal["fresh", "kept"] = "fresh"
+    # First updates of SAC in which only the critics learn; 0 for none (docs/finetuning.md).
+    critic_warmup: int = 1_000
+    # Cost to SAC's actor of leaving the transferred policy, in mean values per nat; 0 for none.
+    anchor: float = 0.0
+    # Updates in which the cost of --anchor halves. (default: it stays)
+    anchor_halflife: float | None = None
+    # Train agents from scratch too, with the same steps, seeds and settings, for comparison.
+    compare: bool = True
+    # How many of the run's agents are transferred, from the first. (default: all)
+    seeds: int | None = None
+    # Seed of the first agent's training; the others count up from it. (default: the run's)
+    seed: int | None = None
+    # Transitions that SAC keeps for each agent to learn from. (default: as in the run)
+    replay_size: int | None = None
+    # Steps between two refreshes of SAC's acting policy; lowered to divide --steps.
+    # (default: as in the run)
+    chunk_steps: int | None = None
+    # Steps between two lines of metrics. (default: a hundredth of --steps, from 500 to 10,000)
+    log_every: int | None = None
+    # Steps between two checkpoints. (default: a tenth of --steps)
+    checkpoint_every: int | None = None
+    # Processes that step the environments, on screens those of each agent; 0 steps them in the
+    # command's own process. (default: as in the run)
+    workers: int | None = None
+    # Settings of the environment as NAME=VALUE pairs, beside the run's or instead of them.
+    # (default: none)
+    env_options: tuple[str, ...] = ()
+    # The learner of robots; None: as in the run.
+    sac: Annotated[SACConfig | None, tyro.conf.Suppress] = None
+    # The learner on screens; None: as in the run.
+    a3c: Annotated[A3CConfig | None, tyro.conf.Suppress] = None
 
     def __post_init__(self) -> None:
         for name in ("steps", "candidates", "episodes", "seeds", "replay_size", "chunk_steps"):
@@ -63,7 +99,7 @@ class FinetuneConfig:
             raise ValueError(f"--checkpoint takes best, last or a number of steps, got {self.checkpoint!r}.")
 
 
-def task_settings(config: FinetuneConfig, source: RunFolder) -> tuple[ExploreConfig, EnvSpec]:
+def task_settings(config: FinetuneConfig, source: RunFolder) -> Resolved:
     """Settings of SAC on the task of a run, from scratch; refused where the run's policies do not fit."""
     explored = _explored(source)
     refuse_given(config, ("a3c",), f"{source.path} is a run of SAC")
@@ -88,11 +124,13 @@ def task_settings(config: FinetuneConfig, source: RunFolder) -> tuple[ExploreCon
         random_seeds=0,
         reward_scale=explored.reward_scale if config.reward_scale is None else config.reward_scale,
         env_options=_task_options(explored, config.env_options),
+        position=explored.position,
+        bounds=explored.bounds,
         sac=sac,
     )
-    task, spec, _ = resolved(task)
-    _refuse_other_spaces(source, policy, spec)
-    return task, spec
+    settings = resolved(task)
+    _refuse_other_spaces(source, policy, settings.spec)
+    return settings
 
 
 def fitting_policy(

@@ -19,7 +19,8 @@ class OnRobots:
 
     def __init__(self, config: FinetuneConfig, source: RunFolder) -> None:
         self.config, self.source = config, source
-        self.task, _ = task_settings(config, source)
+        self.settings = task_settings(config, source)
+        self.task = self.settings.config
 
     def chosen(self, watch: Watcher, stop: Callable[[], bool]) -> dict[str, Any]:
         if self.config.replay == "kept":
@@ -35,10 +36,11 @@ class OnRobots:
         stop: Callable[[], bool],
         wait_seconds: float,
     ) -> dict[str, Any]:
-        settings, begin = self.task, None
+        settings, begin = self.settings, None
         if transfer is not None:
             # The transferred policy acts from the first step; agents from scratch act at random until they learn.
-            settings = dataclasses.replace(self.task, sac=dataclasses.replace(self.task.sac, learn_start=0))
+            sac = dataclasses.replace(self.task.sac, learn_start=0)
+            settings = settings._replace(config=dataclasses.replace(self.task, sac=sac))
 
             def begin(explorer: Explorer) -> None:
                 self._begin(explorer, transfer)

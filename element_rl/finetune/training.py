@@ -127,6 +127,18 @@ def _kept(
     return transfer
 
 
+def steps_finished(config: FinetuneConfig, folder: Path) -> int:
+    """Steps of a fine-tuning in a folder with which all of it is done; 0 where it is not, or was begun otherwise."""
+    stored = stored_transfer(folder)
+    _refuse_other(config, folder, stored, resume=True)
+    if stored is None or not (folder / "summary.json").exists():
+        return 0
+    summary = read_json_object(folder / "summary.json")
+    transferred = RunFolder.open(folder / "transferred" if config.compare else folder).read_summary()
+    compared = summary.get("steps") == transferred.get("steps")  # not so where that run went on by itself
+    return int(summary["steps"]) if compared and "zero_shot_return" in summary else 0
+
+
 def _refuse_other(config: FinetuneConfig, folder: Path, stored: dict[str, Any] | None, resume: bool) -> None:
     """Nothing is begun over something else, and nothing continued with other settings."""
     if stored is None:

@@ -30,12 +30,11 @@ from gymnasium.vector import AutoresetMode
 from jaxtyping import Array, Bool, Float, Int
 
 from element_rl.entropy import renyi_entropy
+from element_rl.envs.positions import Pairs, checked_bounds, column_bounds
 from element_rl.envs.robots import EnvSpec, describe
 from element_rl.intrinsic.observations import Encoding, Infos, StateFunction, StateSource
 from element_rl.memory import Memory, make_memory
 from element_rl.rewards.element_on_policy import padded_length
-
-Bounds = Sequence[Sequence[int | float]]  # lowest and highest, for each coordinate of the position
 
 
 class ExplorationInfo(gymnasium.Wrapper, RecordConstructorArgs):
@@ -46,7 +45,7 @@ class ExplorationInfo(gymnasium.Wrapper, RecordConstructorArgs):
         env: gymnasium.Env,
         position: Sequence[str] | Sequence[int] | None = None,
         states: StateFunction | None = None,
-        bounds: Bounds | None = None,
+        bounds: Pairs | None = None,
         cells: int = 100,
         num_neighbours: int = 3,
         memory: str = "auto",
@@ -158,7 +157,7 @@ class ExplorationRecord:
         num_envs: int,
         position: Sequence[str] | Sequence[int] | None = None,
         states: StateFunction | None = None,
-        bounds: Bounds | None = None,
+        bounds: Pairs | None = None,
         cells: int = 100,
         num_neighbours: int = 3,
         memory: str = "auto",
@@ -244,16 +243,12 @@ class ExplorationRecord:
 class CoverageMap:
     """Which cells of position space have been visited."""
 
-    def __init__(self, dim: int, bounds: Bounds | None, cells: int) -> None:
+    def __init__(self, dim: int, bounds: Pairs | None, cells: int) -> None:
         self.visited: set[tuple[int, ...]] = set()
         self.cells, self.bounds = cells, None
         if bounds is None:
             return
-        self.bounds = np.asarray(bounds, np.float64)
-        if self.bounds.shape != (dim, 2):
-            raise ValueError(f"bounds must be {dim} pairs (low, high), one for each coordinate, got {bounds}.")
-        if not (self.bounds[:, 0] < self.bounds[:, 1]).all() or not np.isfinite(self.bounds).all():
-            raise ValueError(f"bounds must be finite, and the first of each pair below the second, got {bounds}.")
+        self.bounds = checked_bounds(bounds, dim)
 
     def see(self, positions: Float[np.ndarray, "B C"]) -> None:
         """Count the cells of these positions as visited."""
@@ -278,13 +273,12 @@ def known_robot(spec: Any) -> EnvSpec | None:
     return robot if robot.position_dim and robot.position_in_info else None
 
 
-def _bounds_of(space: gymnasium.Space, places: StateSource) -> Bounds | None:
+def _bounds_of(space: gymnasium.Space, places: StateSource) -> Pairs | None:
     """Bounds of the observation's columns that are the position, if they have any."""
-    if not places.position or isinstance(places.position[0], str) or not isinstance(space, gymnasium.spaces.Box):
+    if not places.position or not isinstance(space, gymnasium.spaces.Box):
         return None
-    columns = list(places.position)
-    bounds = np.stack([space.low.reshape(-1)[columns], space.high.reshape(-1)[columns]], axis=1)
-    return bounds.tolist() if np.isfinite(bounds).all() else None
+    known = [pair for pair in column_bounds(space, places.position) if pair is not None]
+    return known if len(known) == len(places.position) else None
 
 
 def stacked(observations: Sequence[Any]) -> Any:

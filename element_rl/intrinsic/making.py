@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from element_rl.rewards import Reward, make_reward
+from element_rl.rewards import INTRINSIC_NAMES, Reward, check_name, make_reward
 from element_rl.rewards.element import (
     USUAL_STEPS,
     ElementConfig,
@@ -30,6 +30,7 @@ def made_reward(
     """
     if name in ("extrinsic", "random"):
         raise ValueError(f"{name} is no intrinsic reward; leave this out instead.")
+    check_name(name, INTRINSIC_NAMES)
     if name != "element":
         made = make_reward(name, **options)
         return RecentlyScaled(made) if recent_scale else made

@@ -69,6 +69,7 @@ class StateSource:
         if states is not None and position is not None:
             raise ValueError("A function for the states says all of them: leave out position.")
         self.space, self.own, self.position = observation_space, states, tuple(position or ())
+        _check_columns(self.position, observation_space)
         self.frame_shape = _frame_shape(observation_space)
         own_position = states is not None or bool(self.position)
         self.robot = None if env_id is None or own_position else _described(env_id, observation_space)
@@ -210,6 +211,16 @@ def _described(env_id: str, space: spaces.Space) -> EnvSpec:
             "env_id, and give position or states."
         )
     return spec
+
+
+def _check_columns(position: Sequence[Any], space: spaces.Space) -> None:
+    """Refuses columns that observations do not have. Names are looked for when there are infos."""
+    columns = [column for column in position if not isinstance(column, str)]
+    if columns and not 0 <= min(columns) <= max(columns) < flat_width(space):
+        raise ValueError(
+            f"position names columns of the observation, which are 0 to {flat_width(space) - 1}; "
+            f"got {', '.join(map(str, position))}."
+        )
 
 
 def _infos(infos: Infos, number: int, what: str) -> Sequence[Mapping[str, Any]]:

@@ -25,7 +25,7 @@ from element_rl.intrinsic.observations import Infos, StateFunction, StateSource,
 from element_rl.intrinsic.storage import pickled, read_bonus, under, write_bonus
 from element_rl.memory.hnsw import HnswMemory
 from element_rl.on_policy.bonus import ElementBonus, EpisodeSoFar, Part, make_bonus
-from element_rl.rewards import make_reward
+from element_rl.rewards import INTRINSIC_NAMES, check_name, make_reward
 from element_rl.rewards.element import USUAL_STEPS, ElementReward
 from element_rl.trees import arrays_to_tree, tree_to_arrays
 
@@ -62,6 +62,7 @@ class RolloutReward:
         self.settings = {name: value for name, value in locals().items() if name not in ("self", "states")}
         if reward in ("extrinsic", "random"):
             raise ValueError(f"{reward} is no intrinsic reward; leave this out instead.")
+        check_name(reward, INTRINSIC_NAMES)
         for name in ("num_envs", "total_steps", "max_episode_steps"):
             if self.settings[name] is not None and self.settings[name] < 1:
                 raise ValueError(f"{name} must be at least 1, got {self.settings[name]}.")

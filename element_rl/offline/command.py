@@ -11,10 +11,12 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from element_rl.bars import bar_or_lines
 from element_rl.explore import Interrupted, Progress, Watcher
 from element_rl.offline import create_offline_run, reopen_offline_run, train_offline
 from element_rl.offline.config import OfflineConfig
-from element_rl.progress import bar_or_lines, status_text
+from element_rl.options import read_options
+from element_rl.progress import resuming, said_finished, status_parts
 from element_rl.runs import RunFolder
 from element_rl.settings import resumed_folder, settings_from_json
 from element_rl.stopping import INTERRUPTED, stop_signals
@@ -25,21 +27,26 @@ class Offline:
     """Train agents on Minari datasets, without acting to learn: conservative Q-learning, or behaviour cloning."""
 
     config: Annotated[OfflineConfig, tyro.conf.arg(name="")]
-    out: Path | None = None  # the run's folder (runs/DATASET-ALGORITHM-SEED)
-    resume: Path | None = None  # continue the run in this folder; settings are taken from it
-    figures: bool = True  # draw the learning curve at the end
+    # Folder of the run. (default: runs/DATASET-ALGORITHM-SEED)
+    out: Path | None = None
+    # Folder of a run to continue; settings are taken from it. (default: a new run begins)
+    resume: Path | None = None
+    # Draw the learning curve at the end.
+    figures: bool = True
 
 
 def main(arguments: list[str]) -> int:
     """Run the command and return its exit code."""
     folder = resumed_folder(arguments)
-    if folder is None:
-        args = tyro.cli(Offline, args=arguments, prog="element offline")
-    else:
+    default = None
+    if folder is not None:
         stored = settings_from_json(OfflineConfig, RunFolder.open(folder).config["settings"])
-        args = tyro.cli(Offline, args=arguments, prog="element offline", default=Offline(stored, resume=folder))
+        default = Offline(stored, resume=folder)
+    args = read_options(Offline, arguments, "element offline", default)
     if args.resume is not None:
         run = reopen_offline_run(args.config, args.resume)
+        if said_finished(run, args.config.steps, "update"):
+            return 0
     else:
         label = Path(args.config.datasets[0].rstrip("/")).name
         run = create_offline_run(
@@ -49,7 +56,9 @@ def main(arguments: list[str]) -> int:
         with stop_signals() as stop, _watching(args.config) as watch:
             summary = train_offline(args.config, run, watch, stop, resume=args.resume is not None)
     except Interrupted as interrupted:
-        print(f"Stopped after {interrupted.step:,} updates. Continue with: element offline --resume {run.path}")
+        print(
+            f"Stopped after {interrupted.step:,} updates. Continue with: element offline {resuming(run, args.config.steps)}"
+        )
         return INTERRUPTED
     if args.figures and args.config.evaluate:
         _draw(run)
@@ -75,18 +84,18 @@ def _watching(config: OfflineConfig) -> Iterator[Watcher]:
     console = Console()
     names = ", ".join(config.datasets)
     console.print(f"[bold]{config.algorithm}[/bold] on {names}, {config.steps:,} updates")
-    with bar_or_lines(console, "offline", config.steps, _status) as watch:
+    with bar_or_lines(console, "updates", config.steps, _status, one="agent") as watch:
         yield watch
 
 
-def _status(progress: Progress) -> str:
+def _status(progress: Progress) -> list[str]:
     entries = (
         ("extrinsic_return", "return", ",.1f"),
         ("normalised_score", "score", ".3f"),
         ("q_mean", "value", ",.1f"),
         ("conservative_gap", "gap", ".2f"),
     )
-    return status_text(progress, "updates", entries)
+    return status_parts(progress, entries)
 
 
 def _table(summary: dict[str, Any]) -> None:
@@ -103,7 +112,11 @@ def _table(summary: dict[str, Any]) -> None:
         spreads = [_spread([summary[key][i] for i in own]) for key in ("extrinsic_return", "normalised_score")]
         table.add_row(name, *numbers, *spreads)
     Console().print(table)
-    Console().print(f"{summary['updates_per_second']:,.0f} updates/s, {summary['wall_seconds']:.0f} s of training")
+    count = len(summary["seeds"])
+    together = f" of all {count} agents together" if count > 1 else ""
+    Console().print(
+        f"{summary['updates_per_second']:,.0f} updates/s{together}, {summary['wall_seconds']:.0f} s of training"
+    )
 
 
 def _spread(values: list[float | None]) -> str:

@@ -1,7 +1,7 @@
 """The settings of a run of `element offline`."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 import tyro
 
@@ -9,33 +9,62 @@ from element_rl.agents.behaviour_cloning import CloningConfig
 from element_rl.agents.cql import CQLConfig
 from element_rl.agents.discrete_cql import DiscreteCQLConfig
 
+# At least one has to be named. `OfflineConfig` sees to that: to tyro a list may be empty.
+DATASETS = tyro.conf.arg(metavar="DATASET ...", help_behavior_hint="(required)")
+
 
 @dataclass(frozen=True)
 class OfflineConfig:
     """What to learn from, how and for how long. `None` means: as fits the dataset or the run."""
 
-    datasets: tyro.conf.Positional[tuple[str, ...]]  # Minari ids, or folders of Minari datasets, of one environment
-    algorithm: Literal["cql", "bc"] = "cql"  # conservative Q-learning (discrete where actions are choices) or cloning
-    steps: int = 100_000  # updates per agent
-    seeds: int = 1  # agents per dataset, trained at once with all others
-    seed: int = 0  # of the first agent; the others count up from it, dataset by dataset
-    by_agent: bool = False  # each agent that made episodes (their metadata `agent`) gets learners of its own
-    root: str | None = None  # folder of the datasets (Minari's own)
-    env: str | None = None  # environment to evaluate in (the one the datasets name)
-    env_options: tuple[str, ...] = ()  # NAME=VALUE pairs for it, beside or instead of those the datasets name
-    evaluate: bool = True  # act in the environment while learning; without this only losses are logged
-    evaluate_every: int | None = None  # updates between two lines of metrics, with evaluation (a 20th of the steps)
-    episodes: int = 10  # per agent and evaluation, with the deterministic policy
-    score_range: tuple[float, float] | None = None  # returns of a random policy and of an expert: scores 0 and 1
-    frame_stack: int = 1  # grey frames [H, W] seen at once, the newest last: with one, nothing tells how things move
-    standardise: bool = True  # observations by mean and standard deviation of what an agent learns from; images never
-    reward_scale: float = 1.0  # multiplies the rewards that are learned from, not the returns that are reported
-    checkpoint_every: int | None = None  # updates between two checkpoints (a fifth of the steps)
-    chunk_updates: int = 50  # updates per call of the device
-    workers: int | None = None  # evaluation processes (one per core but one); 0 evaluates in this process
-    cql: CQLConfig = field(default_factory=CQLConfig)  # settings of --algorithm cql
-    bc: CloningConfig = field(default_factory=CloningConfig)  # settings of --algorithm bc
-    discrete_cql: DiscreteCQLConfig = field(default_factory=DiscreteCQLConfig)  # of cql where actions are choices
+    # Datasets to learn from, all of one environment: Minari ids, or folders of Minari datasets.
+    datasets: tyro.conf.Positional[Annotated[tuple[str, ...], DATASETS]]
+    # How to learn: conservative Q-learning (cql; its discrete form where actions are choices), or
+    # behaviour cloning (bc).
+    algorithm: Literal["cql", "bc"] = "cql"
+    # Updates of each agent.
+    steps: int = 100_000
+    # How many agents learn from each dataset, trained at once with all others.
+    seeds: int = 1
+    # Seed of the first agent; the others count up from it, dataset by dataset.
+    seed: int = 0
+    # Give each agent that made episodes (their metadata `agent`) learners of its own.
+    by_agent: bool = False
+    # Folder of the datasets. (default: Minari's own)
+    root: str | None = None
+    # Environment to evaluate in. (default: the one that the datasets name)
+    env: str | None = None
+    # Settings of that environment as NAME=VALUE pairs, beside or instead of those that the datasets
+    # name. (default: none)
+    env_options: tuple[str, ...] = ()
+    # Act in the environment while learning; without this only losses are logged.
+    evaluate: bool = True
+    # Updates between two lines of metrics, each with an evaluation. (default: a 20th of --steps)
+    evaluate_every: int | None = None
+    # Episodes of each agent in an evaluation, with the deterministic policy.
+    episodes: int = 10
+    # Returns of a random policy and of an expert, which score 0 and 1.
+    # (default: returns are not made into scores)
+    score_range: tuple[float, float] | None = None
+    # Grey frames [H, W] seen at once, the newest last: with one, nothing tells how things move.
+    frame_stack: int = 1
+    # Scale observations by mean and standard deviation of what an agent learns from; images never.
+    standardise: bool = True
+    # Factor of the rewards that are learned from, not of the returns that are reported.
+    reward_scale: float = 1.0
+    # Updates between two checkpoints. (default: a fifth of --steps)
+    checkpoint_every: int | None = None
+    # Updates in one call of the device.
+    chunk_updates: int = 50
+    # Processes that evaluate; 0 evaluates in the command's own process. (default: one per core but
+    # one)
+    workers: int | None = None
+    # Settings of --algorithm cql.
+    cql: CQLConfig = field(default_factory=CQLConfig)
+    # Settings of --algorithm bc.
+    bc: CloningConfig = field(default_factory=CloningConfig)
+    # Settings of --algorithm cql where actions are choices.
+    discrete_cql: DiscreteCQLConfig = field(default_factory=DiscreteCQLConfig)
 
     def __post_init__(self) -> None:
         if not self.datasets:

@@ -22,7 +22,7 @@ import numpy as np
 from element_rl.envs.robots import describe
 from element_rl.envs.screens import ScreenSpec, describe_screen
 from element_rl.evaluators import Evaluator, default_workers
-from element_rl.explore import Interrupted, Progress, Watcher
+from element_rl.explore import COMPILING, Interrupted, Progress, Watcher
 from element_rl.metrics_log import FINAL_SHARE
 from element_rl.offline.config import OfflineConfig
 from element_rl.offline.data import Part, Source, load_source
@@ -135,6 +135,7 @@ class OfflineTraining:
         config = self.config
         assert config.evaluate_every is not None
         assert config.checkpoint_every is not None
+        watch(self._progress(doing=COMPILING if self.step < config.steps else ""))
         while self.step < config.steps:
             began = time.perf_counter()
             ends = (
@@ -154,10 +155,14 @@ class OfflineTraining:
                 self.save()
             else:
                 self.seconds += time.perf_counter() - began
-            rate = self.step * len(self.seeds) / max(self.seconds, 1e-9)
-            watch(Progress(self.step, config.steps, rate, self.latest))
+            watch(self._progress())
             if stopping:
                 raise Interrupted(self.step)
+
+    def _progress(self, doing: str = "") -> Progress:
+        agents = len(self.seeds)
+        rate = self.step * agents / max(self.seconds, 1e-9)
+        return Progress(self.step, self.config.steps, rate, self.latest, agents, doing)
 
     def save(self) -> None:
         """Write a checkpoint."""

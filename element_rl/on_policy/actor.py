@@ -58,7 +58,7 @@ class Actor:
     def __init__(self, surroundings: Surroundings, seed: int, worker: int, arrays: Mapping[str, np.ndarray]) -> None:
         gymnasium.registry.setdefault(surroundings.registration.id, surroundings.registration)
         self.surroundings, self.seed, self.worker, self.arrays = surroundings, seed, worker, arrays
-        self.env = make_screen(surroundings.spec.name, **surroundings.env_options)
+        self.env = make_screen(surroundings.registration.id, **surroundings.env_options)
         self.parameters = {name: arrays[parameter_key(name)] for name in surroundings.parameter_shapes}
         self.rollouts = self.episode = 0
         self.lstm = np.zeros((2, surroundings.hidden_size), np.float32)

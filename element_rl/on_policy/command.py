@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 
+from element_rl.bars import bar_or_lines
 from element_rl.envs.screens import MARIO
 from element_rl.explore import Interrupted, Watcher
 from element_rl.explore import Progress as RunProgress
@@ -16,8 +17,9 @@ from element_rl.on_policy.config import OnPolicyConfig, resolved
 from element_rl.on_policy.launch import create_run, reopen_run
 from element_rl.on_policy.training import train
 from element_rl.on_policy.video import write_video
-from element_rl.progress import bar_or_lines, status_text, summary_table
-from element_rl.runs import RunFolder
+from element_rl.options import read_options
+from element_rl.progress import resuming, said_finished, status_parts, summary_table
+from element_rl.runs import RunFolder, default_folder
 from element_rl.settings import resumed_folder, settings_from_json
 from element_rl.stopping import INTERRUPTED, stop_signals
 
@@ -27,12 +29,15 @@ class OnPolicyCommand:
     """Train agents on images with asynchronous A3C (the paper's on-policy form)."""
 
     config: Annotated[OnPolicyConfig, tyro.conf.arg(name="")]
-    out: Path | None = None  # the run's folder (runs/ENV-REWARD-SEED)
-    resume: Path | None = None  # continue the run in this folder; settings are taken from it
-    figures: bool = True  # draw figures at the end
-    video: bool = (
-        False  # at the end, write the best episode (most cells, then furthest) to best_episode.mp4 in the run folder
-    )
+    # Folder of the run. (default: runs/ENV-REWARD-SEED)
+    out: Path | None = None
+    # Folder of a run to continue; settings are taken from it. (default: a new run begins)
+    resume: Path | None = None
+    # Draw figures at the end.
+    figures: bool = True
+    # Write the best episode (most cells, then furthest) to best_episode.mp4 in the run's folder at
+    # the end.
+    video: bool = False
 
 
 def main(arguments: list[str]) -> int:
@@ -48,23 +53,22 @@ def _run(arguments: list[str], name: str, begin_with: OnPolicyConfig | None) -> 
     folder = resumed_folder(arguments)
     if folder is not None:
         begin_with = settings_from_json(OnPolicyConfig, _stored(folder))
-    if begin_with is None:
-        command = tyro.cli(OnPolicyCommand, args=arguments, prog=name)
-    else:
-        command = tyro.cli(
-            OnPolicyCommand, args=arguments, prog=name, default=OnPolicyCommand(begin_with, resume=folder)
-        )
+    default = None if begin_with is None else OnPolicyCommand(begin_with, resume=folder)
+    command = read_options(OnPolicyCommand, arguments, name, default)
     config = resolved(command.config)[0]
     if command.resume is not None:
         run = reopen_run(config, command.resume)
+        if said_finished(run, config.steps):
+            if command.video:  # can be asked for afterwards
+                print(f"Video: {write_video(config, run)}")
+            return 0
     else:
-        label = Path(config.reward.partition(":")[0]).stem  # of a reward in a file, the file's name
-        run = create_run(config, command.out or Path("runs") / f"{config.env}-{label}-{config.seed}")
+        run = create_run(config, command.out or default_folder(config.env, config.reward, config.seed))
     try:
         with stop_signals() as stop, watching(config) as watch:
             summary = train(config, run, watch, stop, resume=command.resume is not None)
     except Interrupted as interrupted:
-        print(f"Stopped at step {interrupted.step:,}. Continue with: {name} --resume {run.path}")
+        print(f"Stopped at step {interrupted.step:,}. Continue with: {name} {resuming(run, config.steps)}")
         return INTERRUPTED
     _show(config, run, summary, command)
     return 0
@@ -107,11 +111,11 @@ def watching(config: OnPolicyConfig) -> Iterator[Watcher]:
         console.print(
             "States come from a random encoder, never trained (a trained one: element pretrain-encoder, then --encoder)."
         )
-    with bar_or_lines(console, "train", config.steps, _status) as watch:
+    with bar_or_lines(console, "steps", config.steps, _status) as watch:
         yield watch
 
 
-def _status(progress: RunProgress) -> str:
+def _status(progress: RunProgress) -> list[str]:
     entries = (
         ("furthest", "furthest", ",.0f"),
         ("coverage", "cells", ",.0f"),
@@ -119,4 +123,4 @@ def _status(progress: RunProgress) -> str:
         ("episode_length", "length", ".0f"),
         ("extrinsic_return", "return", ".2f"),
     )
-    return status_text(progress, "steps", entries)
+    return status_parts(progress, entries)

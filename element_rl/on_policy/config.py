@@ -3,7 +3,7 @@
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import numpy as np
@@ -14,7 +14,7 @@ from element_rl.agents.a3c import A3CConfig
 from element_rl.encoders.frozen import FrozenEncoder, load_encoder, random_encoder
 from element_rl.envs.screens import MARIO, ScreenSpec, describe_screen, make_screen
 from element_rl.on_policy.bonus import Bonus, make_bonus
-from element_rl.rewards import NAMES, is_own_reward
+from element_rl.rewards import TRAINING_NAMES, check_name
 from element_rl.settings import named_values
 
 FRAMES_TO_STANDARDISE = 512
@@ -28,39 +28,61 @@ LEARNER = A3CConfig(discount=0.99, local_steps=50)
 class OnPolicyConfig:
     """What to train, on what, for how long. `None` means: as the paper has it, or as fits the run."""
 
-    env: tyro.conf.Positional[
-        str
-    ]  # Rooms-v0, SuperMarioBros-1-1, or any Gymnasium environment with images and Discrete actions
-    reward: str = (
-        "element"  # what the agents learn from: element, rnd, ngu, re3, rise, apt, icm, e3b, extrinsic, random (they
-    )
-    # act at random and do not learn), or FILE.py:FUNCTION, a function of your own that returns a reward
-    reward_options: tuple[str, ...] = ()  # NAME=VALUE pairs for the reward, e.g. estimator=kde or learning_rate=1e-3
-    steps: int = 1_000_000  # environment steps per seed, all its workers together
-    seeds: int = 1  # how many agents are trained side by side, each with workers of its own
-    seed: int = 0  # of the first agent; the others count up from it
-    workers: int = 6  # processes per agent; 0 for one worker in this process; with 0 or 1 a run can be repeated exactly
-    encoder: Path | None = (
-        None  # folder of a trained encoder (element pretrain-encoder); none: a random one, never trained
-    )
-    state_dim: int = 32  # of a random encoder
-    beta: float | None = None  # ELEMENT's weight of the lifelong reward (0.5); 0 for the episodic reward alone
-    memory: Literal["auto", "exact", "graph", "hnsw"] | None = None  # ELEMENT's memory of states (auto)
-    update_interval: int | None = (
-        None  # ELEMENT's U (500,000; a tenth of the steps where the run is shorter than 5 million)
-    )
-    update_steps: int | None = None  # ELEMENT's T_u (a tenth of U)
-    scale_reward: bool = (
-        False  # divide the reward by the running standard deviation of its discounted return, as RND does
-    )
-    extrinsic_weight: float = 0.0  # adds so many times the environment's own reward to an intrinsic one
-    begin: Path | None = None  # an on-policy run whose last policies the agents begin with
-    log_every: int | None = None  # steps between two lines of metrics (a hundredth of the steps, 500 to 10,000)
-    checkpoint_every: int | None = None  # steps between two checkpoints (a tenth of the steps)
-    random_seeds: int = 1  # seeds of a random policy run for comparison at the end; 0 for none
-    restarts: int = 3  # how often in a row a worker that fails is started again
-    env_options: tuple[str, ...] = ()  # NAME=VALUE pairs for the environment
-    a3c: A3CConfig = LEARNER  # the learner
+    # Environment to explore: Rooms-v0, SuperMarioBros-1-1 (or mario), or any Gymnasium environment
+    # with images and Discrete actions.
+    env: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="ENV")]]
+    # What the agents learn from: element, rnd, ngu, re3, rise, apt, icm, e3b, extrinsic (the task's
+    # own reward), random (they act at random and learn nothing), or FILE.py:FUNCTION, a function of
+    # your own that returns a reward.
+    reward: str = "element"
+    # Settings of the reward as NAME=VALUE pairs, e.g. estimator=kde or learning_rate=1e-3.
+    # (default: none)
+    reward_options: tuple[str, ...] = ()
+    # Environment steps of each agent, all its workers together.
+    steps: int = 1_000_000
+    # How many agents are trained side by side, each with a seed and workers of its own.
+    seeds: int = 1
+    # Seed of the first agent; the others count up from it.
+    seed: int = 0
+    # Processes of each agent; 0 is one worker in the command's own process. With 0 or 1 a run can
+    # be repeated exactly.
+    workers: int = 6
+    # Folder of a trained encoder of frames, made by element pretrain-encoder.
+    # (default: a random encoder, never trained)
+    encoder: Path | None = None
+    # Width of a random encoder's states.
+    state_dim: int = 32
+    # Weight of ELEMENT's lifelong reward; 0 for the episodic reward alone. (default: 0.5)
+    beta: float | None = None
+    # How ELEMENT finds the nearest of all remembered states: by comparing with every one (exact),
+    # with FAISS's index (hnsw), with the paper's graph (graph), or exactly while that is fast and
+    # then with hnsw (auto). (default: auto)
+    memory: Literal["auto", "exact", "graph", "hnsw"] | None = None
+    # Steps from one update window of ELEMENT to the next, the paper's U: states are remembered in
+    # these windows only. (default: 500,000, but no more than a tenth of --steps)
+    update_interval: int | None = None
+    # Steps of one update window of ELEMENT, the paper's T_u. (default: a tenth of
+    # --update-interval)
+    update_steps: int | None = None
+    # Divide the reward by the running standard deviation of its discounted return, as RND does.
+    scale_reward: bool = False
+    # Weight of the environment's own reward, which is added to an intrinsic one.
+    extrinsic_weight: float = 0.0
+    # Folder of an on-policy run whose last policies the agents begin with.
+    # (default: they begin from nothing)
+    begin: Path | None = None
+    # Steps between two lines of metrics. (default: a hundredth of --steps, from 500 to 10,000)
+    log_every: int | None = None
+    # Steps between two checkpoints. (default: a tenth of --steps)
+    checkpoint_every: int | None = None
+    # Agents that act at random, run for comparison at the end; 0 for none.
+    random_seeds: int = 1
+    # How many times in a row a worker that fails is started again.
+    restarts: int = 3
+    # Settings of the environment as NAME=VALUE pairs, e.g. goal_distance=20. (default: none)
+    env_options: tuple[str, ...] = ()
+    # The learner, asynchronous advantage actor-critic.
+    a3c: A3CConfig = LEARNER
 
     def __post_init__(self) -> None:
         for name in ("steps", "seeds", "state_dim", "log_every", "checkpoint_every", "update_interval", "update_steps"):
@@ -70,8 +92,7 @@ class OnPolicyConfig:
         for name in ("seed", "workers", "random_seeds", "restarts"):
             if getattr(self, name) < 0:
                 raise ValueError(f"--{name.replace('_', '-')} must not be negative, got {getattr(self, name)}.")
-        if self.reward not in (*NAMES, "random") and not is_own_reward(self.reward):
-            raise ValueError(f"There is no reward called {self.reward!r}; choose one of {', '.join(NAMES)}, random.")
+        check_name(self.reward, TRAINING_NAMES)
 
 
 def resolved(config: OnPolicyConfig) -> tuple[OnPolicyConfig, ScreenSpec]:

@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 
 from element_rl.encoders.frozen import load_encoder, save_encoder
+from element_rl.envs.registered import gymnasium_id
 from element_rl.on_policy.bonus import Bonus
 from element_rl.on_policy.config import OnPolicyConfig, bonus_of, encoder_of, resolved
 from element_rl.provenance import config_difference
@@ -41,7 +42,10 @@ def reopen_run(config: OnPolicyConfig, folder: Path) -> RunFolder:
     run = RunFolder.open(folder)
     if not run.config.get("on_policy"):
         raise ValueError(f"{folder} is no on-policy run: continue it with the command that began it.")
-    if difference := config_difference(run.config["settings"], dataclasses.asdict(config)):
+    before = dict(run.config["settings"])
+    if before["env"] == gymnasium_id(config.env):  # older runs kept no package in the name
+        before["env"] = config.env
+    if difference := config_difference(before, dataclasses.asdict(config)):
         raise ValueError(difference)
     if not (run.path / ENCODER).exists():  # killed in the moment before it was written
         save_encoder(run.path / ENCODER, encoder_of(config, spec))

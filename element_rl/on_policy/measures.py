@@ -5,6 +5,7 @@
     episodic_entropy    matrix-based entropy of order 1.001 of the agent's latest episode, in bits (the paper's evaluation)
     entropy_saturation  that entropy over log2 T, its ceiling for an episode of T states
     episode_length, extrinsic_return     means over the episodes that ended since the last line
+    best_return, best_length    the highest task return of an episode so far and its length; of equal ones the shortest
     everything else     means over the rollouts since the last line
 
 A line belongs to a multiple of `log_every`: it is made when the agent's workers have delivered that many steps, and written when
@@ -25,7 +26,8 @@ from element_rl.on_policy.agent import Episode
 from element_rl.on_policy.rollout import Rollout
 
 EVALUATION_ORDER = 1.001
-_COUNTERS = ("episodes", "furthest", "window_episodes", "window_length", "window_return")
+_COUNTERS = ("episodes", "furthest", "window_episodes", "window_length", "window_return", "best_return", "best_length")
+_NEWER = ("best_return", "best_length")  # older checkpoints do not have them: then the best so far is of what follows
 
 
 class Measures:
@@ -39,13 +41,15 @@ class Measures:
         self.window_episodes = np.zeros(num_agents)  # since the last line, as the two below
         self.window_length = np.zeros(num_agents)
         self.window_return = np.zeros(num_agents)
+        self.best_return = np.full(num_agents, -np.inf)  # of any episode so far, and the length of that episode
+        self.best_length = np.zeros(num_agents)
         self.last_states = [
             np.zeros((0, state_dim), np.float32)
         ] * num_agents  # of the latest finished episode that has some
         self.sums: list[dict[str, float]] = [{} for _ in range(num_agents)]  # of metrics since the last line
         self.best: list[dict[str, np.ndarray]] = [
             {} for _ in range(num_agents)
-        ]  # actions, seed and worth of an episode
+        ]  # actions, seed and worth of the episode to look at
 
     def see_rollout(self, agent: int, rollout: Rollout, metrics: Mapping[str, float]) -> None:
         """Count visits, and add up metrics."""
@@ -64,7 +68,10 @@ class Measures:
         self.episodes[agent] += 1
         self.window_episodes[agent] += 1
         self.window_length[agent] += len(episode.actions)
-        self.window_return[agent] += float(episode.rewards.sum())
+        task_return, length = float(episode.rewards.sum()), len(episode.actions)
+        self.window_return[agent] += task_return
+        if (task_return, -length) > (self.best_return[agent], -self.best_length[agent]):
+            self.best_return[agent], self.best_length[agent] = task_return, length
         if len(episode.states):
             self.last_states[agent] = episode.states[1:]
         worth = self._worth(episode)
@@ -111,7 +118,8 @@ class Measures:
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """The opposite of `to_arrays`."""
         for name in ("visits", *_COUNTERS):
-            getattr(self, name)[...] = arrays[name]
+            if name in arrays or name not in _NEWER:
+                getattr(self, name)[...] = arrays[name]
         for agent in range(len(self.last_states)):
             self.last_states[agent] = arrays[f"last_states/{agent}"]
             self.sums[agent] = {name: float(value) for name, value in _part(arrays, f"sums/{agent}/").items()}

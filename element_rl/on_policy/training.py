@@ -13,13 +13,14 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 from element_rl.encoders.frozen import FrozenEncoder, load_encoder
+from element_rl.entropy_range import SHORTEST, line, seen_episodes
+from element_rl.envs.registered import registration_of
 from element_rl.envs.screens import ScreenSpec
-from element_rl.explore import TRANSFER, Interrupted, Progress, Watcher
-from element_rl.metrics_log import FINAL_SHARE, final_averages
+from element_rl.explore import COMPILING, TRANSFER, Interrupted, Progress, Watcher, random_policy_watcher
+from element_rl.metrics_log import FINAL_SHARE, best_episodes, final_averages
 from element_rl.on_policy.actor import Surroundings
 from element_rl.on_policy.agent import Agent
 from element_rl.on_policy.bonus import Bonus, ElementBonus
@@ -59,7 +60,7 @@ def train(
                 _begin(training, run, begin)
             training.train(watch, stop)
             summary = training.summary()
-    summary["random_policy"] = random_policy(config, spec, encoder) if config.reward != "random" else None
+    summary["random_policy"] = random_policy(config, spec, encoder, watch) if config.reward != "random" else None
     summary |= facts or {}
     run.write_summary(summary)
     return summary
@@ -98,6 +99,7 @@ class OnPolicy:
         self.pending = PendingRows(self.seeds)
         self.rows: list[dict[str, Any]] = []  # of metrics, where there is no folder for them
         self.latest: dict[str, float] = {}
+        self.entropy_note: str | None = None  # what is wrong with the reward's entropy; None until an episode was seen
         self.seconds = 0.0  # of training, over all resumptions
         self._claimed = [0] * len(self.seeds)  # steps delivered, and those that workers may be making
         self._allowed: dict[tuple[int, int], int] = {}  # to each worker
@@ -126,6 +128,7 @@ class OnPolicy:
         every = self.config.checkpoint_every or self.config.steps
         began, before = time.perf_counter(), self.seconds
         crew = self._open_crew()
+        watch(self._progress(doing=COMPILING if self.step < self.config.steps else ""))
         for who in crew.places:
             self._start(*who)
         while self.step < self.config.steps:
@@ -145,7 +148,7 @@ class OnPolicy:
                 self.save(self.step)
             elif self.step // every > previous // every:
                 self.save(self.step // every * every)
-            watch(Progress(self.step, self.config.steps, self._rate(), self.latest))
+            watch(self._progress())
             if stopping and not done:
                 raise Interrupted(self.step)
 
@@ -203,13 +206,14 @@ class OnPolicy:
         }
 
     def final_metrics(self, share: float = FINAL_SHARE) -> dict[str, list[Any]]:
-        """Coverage and furthest place at the end; the rest averaged over the last `share` of the run."""
+        """Coverage, furthest place and best episode of all; the rest averaged over the last `share` of the run."""
         logged = self.run.read_metrics() if self.run is not None else _columns(self.rows)
         mapped = self.spec.coverage_bounds is not None
         nothing = [None] * len(self.seeds)
         return {
             "coverage": [int(cells) for cells in self.measures.coverage()] if mapped else nothing,
             "furthest": [float(furthest) for furthest in self.measures.furthest] if mapped else nothing,
+            **best_episodes(self.measures.best_return.tolist(), self.measures.best_length.tolist()),
             **final_averages(logged, self.step, self.seeds, share),
         }
 
@@ -220,6 +224,7 @@ class OnPolicy:
         self.measures.see_rollout(index, rollout, learned.metrics)
         if rollout.ended:
             self.measures.see_episode(index, rollout, learned.episode)
+            self._judge_entropy()
         every = self.config.log_every or 1
         due = list(range((before // every + 1) * every, agent.steps + 1, every))
         if agent.steps >= self.config.steps and self.config.steps not in due:
@@ -227,6 +232,14 @@ class OnPolicy:
         for step in due:
             self.pending.add(step, index, self.measures.row(index))
             agent.measured = False
+
+    def _judge_entropy(self) -> None:
+        """Once, when every agent has an episode: can the entropy that the reward sees tell episodes apart?"""
+        bonus, episodes = self.agents[0].bonus, self.measures.last_states
+        if self.entropy_note is not None or not isinstance(bonus, ElementBonus):
+            return
+        if min(map(len, episodes)) >= SHORTEST:
+            self.entropy_note = line(seen_episodes(episodes, bonus.config.element), as_options=True)
 
     def _start(self, index: int, worker: int) -> None:
         """Let a worker act again, unless the agent's steps are all made or being made."""
@@ -257,6 +270,10 @@ class OnPolicy:
         every = self.config.log_every or 1
         return self.step if self.step >= self.config.steps else self.step // every * every
 
+    def _progress(self, doing: str = "") -> Progress:
+        note = self.entropy_note or ""
+        return Progress(self.step, self.config.steps, self._rate(), self.latest, len(self.agents), doing, note)
+
     def _rate(self) -> float:
         return sum(agent.steps for agent in self.agents) / max(self.seconds, 1e-9)
 
@@ -264,7 +281,7 @@ class OnPolicy:
         if self._crew is None:
             a3c, learns = self.config.a3c, self.agents[0].bonus is not None
             shapes = {name: array.shape for name, array in self.agents[0].parameters().items()} if learns else {}
-            options, registration = env_options(self.config), gymnasium.spec(self.spec.name)
+            options, registration = env_options(self.config), registration_of(self.spec.name)
             surroundings = Surroundings(self.spec, registration, options, a3c.local_steps, a3c.hidden_size, shapes)
             self._crew = Crew(surroundings, self.seeds, self.config.workers, self.config.restarts, self._places)
         return self._crew
@@ -277,13 +294,15 @@ class OnPolicy:
             self._crew.close()
 
 
-def random_policy(config: OnPolicyConfig, spec: ScreenSpec, encoder: FrozenEncoder) -> dict[str, Any] | None:
+def random_policy(
+    config: OnPolicyConfig, spec: ScreenSpec, encoder: FrozenEncoder, watch: Watcher = lambda progress: None
+) -> dict[str, Any] | None:
     """What uniformly random actions reach in as many steps: the same measures, for comparison."""
     if config.random_seeds == 0:
         return None
     config = dataclasses.replace(config, reward="random", seeds=config.random_seeds, begin=None)
     with OnPolicy(config, spec, encoder, None, None) as training:
-        training.train(lambda progress: None, lambda: False)
+        training.train(random_policy_watcher(watch), lambda: False)
         return {"steps": training.step, "seeds": training.seeds, **training.final_metrics(share=1.0)}
 
 

@@ -1,9 +1,11 @@
 """What a run logged, over its environment steps.
 
-A line is the mean over seeds, the band around it runs from the lowest seed to the highest.
+A line is the mean over seeds, the band around it runs from the lowest seed to the highest. Runs of several environments
+have a panel for each environment, and one legend: a reward looks the same in all panels.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -12,20 +14,42 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from element_rl.plots.style import COLOURS, QUIET, STYLE, Run, figure_title, metrics_of, opened, run_labels, steps_text
+from element_rl.plots.legends import draw_legend, draw_shared_legend
+from element_rl.plots.style import (
+    COLOURS,
+    QUIET,
+    REFERENCE_LINE,
+    STYLE,
+    Run,
+    add_note,
+    environment_of,
+    figure_title,
+    metrics_of,
+    opened,
+    panel_grid,
+    run_lines,
+    steps_text,
+    whole_ticks,
+    wrapped_title,
+)
 from element_rl.runs import RunError, RunFolder
+
+BAND = "Line: mean over seeds. Band: lowest to highest seed."
+PANEL = 3.4  # inches, the width of one environment of several
+FEW = 7  # lines up to which they are drawn as broad as ever
 
 
 @matplotlib.rc_context(STYLE)
 def coverage_curve(runs: Sequence[Run]) -> Figure:
     """Unique cells visited over environment steps, against what a random policy visits."""
     folders = opened(runs)
-    figure = Figure(figsize=(6.0, 3.8), layout="constrained")
-    axes = figure.subplots()
-    _draw_runs(axes, folders, "coverage")
-    _draw_random_policy(axes, folders, "coverage")
-    axes.set_ylabel("unique cells visited")
-    _finish(axes, title=figure_title(folders))
+    figure, panels = _panels(folders, heights=(3.8,))
+    _draw_runs(panels[0], folders, "coverage")
+    _draw_random_policies(panels[0], folders, "coverage")
+    for axes in panels[0].values():
+        axes.set_ylabel("unique cells visited")
+        count_from_zero(axes)
+    _finish_panels(figure, panels, folders)
     return figure
 
 
@@ -33,14 +57,15 @@ def coverage_curve(runs: Sequence[Run]) -> Figure:
 def entropy_curve(runs: Sequence[Run]) -> Figure:
     """Episodic entropy, and below it the episode length that bounds it by its logarithm."""
     folders = opened(runs)
-    figure = Figure(figsize=(6.0, 5.2), layout="constrained")
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-    _draw_runs(above, folders, "episodic_entropy")
-    _draw_random_policy(above, folders, "episodic_entropy")
-    _draw_runs(below, folders, "episode_length")
-    above.set_ylabel("episodic entropy (bits)")
-    below.set_ylabel("episode length (steps)")
-    _finish(above, below, title=figure_title(folders))
+    figure, panels = _panels(folders, heights=(3.0, 2.2))
+    _draw_runs(panels[0], folders, "episodic_entropy")
+    _draw_random_policies(panels[0], folders, "episodic_entropy")
+    _draw_runs(panels[1], folders, "episode_length")
+    for above, below in zip(panels[0].values(), panels[1].values(), strict=True):
+        above.set_ylabel("episodic entropy (bits)")
+        below.set_ylabel("episode length (steps)")
+        count_from_zero(below)
+    _finish_panels(figure, panels, folders)
     return figure
 
 
@@ -50,48 +75,162 @@ def reward_terms(run: Run) -> Figure:
     (folder,) = opened([run])
     metrics = metrics_of(folder)
     terms = {"episodic": "reward_episodic", "lifelong": "reward_lifelong"}
-    drawn = {label: column for label, column in terms.items() if _is_logged(metrics, column)}
+    drawn = {label: column for label, column in terms.items() if is_logged(metrics, column)}
     if not drawn:
         raise RunError(f"The run {folder.path} has logged no reward_episodic and no reward_lifelong.")
-    with_memory = _is_logged(metrics, "memory_size")
+    with_memory = is_logged(metrics, "memory_size")
     figure = Figure(figsize=(6.0, 5.2 if with_memory else 3.8), layout="constrained")
     above, *below = figure.subplots(2 if with_memory else 1, 1, sharex=True, squeeze=False)[:, 0]
     for (label, column), colour in zip(drawn.items(), COLOURS, strict=False):
-        _draw_seeds(above, metrics, column, colour, label)
+        draw_seeds(above, metrics, column, {"color": colour}, label)
     above.set_ylabel("mean reward")
     for axes in below:
-        _draw_seeds(axes, metrics, "memory_size", COLOURS[2], "lifelong memory")
+        draw_seeds(axes, metrics, "memory_size", {"color": COLOURS[2]}, "lifelong memory")
         axes.set_ylabel("remembered states")
         axes.yaxis.set_major_formatter(EngFormatter(sep=""))
-    _finish(above, *below, title=figure_title([folder], with_reward=True))
+        count_from_zero(axes)
+    finish(figure, above, *below, title=figure_title([folder], with_reward=True), legend=[above])
     return figure
 
 
-def _draw_runs(axes: Axes, folders: Sequence[RunFolder], column: str) -> None:
-    """One line per run; runs that did not log the column are named in the legend as such."""
-    logged = [_is_logged(metrics_of(folder), column) for folder in folders]
+def draw_seeds(
+    axes: Axes,
+    metrics: Mapping[str, np.ndarray],
+    column: str,
+    style: Mapping[str, Any],
+    label: str,
+    band: float = 0.18,
+) -> None:
+    """Mean over seeds as a line, lowest to highest seed as a band of this opacity."""
+    steps, values = _by_seed(metrics, column)
+    marker = "o" if len(steps) == 1 else None
+    axes.plot(steps, np.nanmean(values, axis=0), marker=marker, label=label, **style)
+    if len(values) > 1:
+        low, high = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
+        axes.fill_between(steps, low, high, color=style["color"], alpha=band, linewidth=0)
+
+
+def is_logged(metrics: Mapping[str, np.ndarray], column: str) -> bool:
+    return column in metrics and bool(np.isfinite(metrics[column]).any())
+
+
+def random_policy(folders: Sequence[RunFolder], quantity: str) -> tuple[float, int | None] | None:
+    """What a random policy reached and in how many steps, from the first run that knows it."""
+    for folder in folders:
+        reference = folder.read_summary().get("random_policy") or {}
+        values = [value for value in reference.get(quantity) or [] if value is not None]
+        if values:
+            return float(np.mean(values)), reference.get("steps")
+    return None
+
+
+def random_policy_label(steps: Sequence[int | None]) -> str:
+    """Of the lines in one figure that stand for random policies, each after so many steps."""
+    known = sorted({number for number in steps if number})
+    after = " to ".join(steps_text(number) for number in dict.fromkeys([*known[:1], *known[-1:]]))
+    return f"random policy, {after} steps" if after else "random policy"
+
+
+def count_from_zero(axes: Axes) -> None:
+    """A vertical axis that counts: whole numbers, from 0 to 1 at least."""
+    whole_ticks(axes.yaxis)
+    axes.set_ylim(0.0, max(axes.get_ylim()[1], 1.0))
+
+
+def finish(figure: Figure, *panels: Axes, title: str, legend: Sequence[Axes] = ()) -> None:
+    """Axes that start at zero, one title, one legend (of these panels, or of all) and steps written as 500k."""
+    _finish_axes(panels)
+    panels[0].set_title(wrapped_title(title, figure.get_figwidth()))
+    if "seeds" in title:
+        add_note(figure, BAND)
+    draw_legend(figure, legend or panels)
+
+
+def _panels(folders: Sequence[RunFolder], heights: Sequence[float]) -> tuple[Figure, list[dict[str, Axes]]]:
+    """For each of the heights a panel for each environment, those of one environment below each other."""
+    envs = list(dict.fromkeys(environment_of(folder) for folder in folders))
+    if len(envs) == 1:
+        figure = Figure(figsize=(6.0, sum(heights)), layout="constrained")
+        grid = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)
+        columns = [list(grid[:, 0])]
+    else:
+        rows, abreast = panel_grid(len(envs))
+        size = (PANEL * abreast, 0.8 * sum(heights) * rows)
+        figure = Figure(figsize=size, layout="constrained")
+        grid = figure.subplots(rows * len(heights), abreast, squeeze=False, height_ratios=[*heights] * rows)
+        columns = [list(part[:, place]) for part in np.split(grid, rows) for place in range(abreast)]
+    for place, column in enumerate(columns):
+        for axes in column[1:]:
+            axes.sharex(column[0])
+        for axes in column[:-1]:
+            axes.tick_params(labelbottom=False)
+        for axes in column:
+            axes.set_visible(place < len(envs))
+    return figure, [dict(zip(envs, row, strict=False)) for row in zip(*columns, strict=True)]
+
+
+def _draw_runs(panels: Mapping[str, Axes], folders: Sequence[RunFolder], column: str) -> None:
+    """One line per run; those that did not log the column are named as such."""
+    logged = [is_logged(metrics_of(folder), column) for folder in folders]
     if not any(logged):
         paths = ", ".join(str(folder.path) for folder in folders)
         raise RunError(f"No {column} has been logged in {paths}.")
-    for position, (folder, label) in enumerate(zip(folders, run_labels(folders), strict=True)):
-        colour = COLOURS[position % len(COLOURS)]
-        if logged[position]:
-            _draw_seeds(axes, metrics_of(folder), column, colour, label)
-        else:
-            axes.plot([], [], color=colour, label=f"{label} (not logged)")
+    for env, axes in panels.items():
+        missing = []
+        own = [place for place, folder in enumerate(folders) if environment_of(folder) == env]
+        crowded = len(own) > FEW
+        for place in own:
+            label, style = run_lines(folders)[place]
+            style = style | ({"linewidth": 1.2} if crowded else {})
+            if logged[place]:
+                draw_seeds(axes, metrics_of(folders[place]), column, style, label, 0.08 if crowded else 0.18)
+            elif len(panels) == 1:
+                axes.plot([], [], label=f"{label} (not logged)", **style)
+            else:
+                missing.append(label)
+        if missing:
+            text = f"not logged: {', '.join(missing)}"
+            axes.text(0.98, 0.04, text, transform=axes.transAxes, ha="right", size=8, color=QUIET)
 
 
-def _draw_seeds(axes: Axes, metrics: dict[str, np.ndarray], column: str, colour: str, label: str) -> None:
-    """Mean over seeds as a line, lowest to highest seed as a band."""
-    steps, values = _by_seed(metrics, column)
-    marker = "o" if len(steps) == 1 else None
-    axes.plot(steps, np.nanmean(values, axis=0), color=colour, marker=marker, label=label)
-    if len(values) > 1:
-        low, high = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
-        axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
+def _draw_random_policies(panels: Mapping[str, Axes], folders: Sequence[RunFolder], quantity: str) -> None:
+    """In each panel a dashed line at what a random policy reached there."""
+    known = {
+        env: found
+        for env in panels
+        if (found := random_policy([folder for folder in folders if environment_of(folder) == env], quantity))
+    }
+    label = random_policy_label([steps for _, steps in known.values()])
+    for env, (value, _) in known.items():
+        panels[env].axhline(value, color=QUIET, label=label, **REFERENCE_LINE)
 
 
-def _by_seed(metrics: dict[str, np.ndarray], column: str) -> tuple[Int[np.ndarray, " T"], Float[np.ndarray, "P T"]]:
+def _finish_panels(figure: Figure, rows: Sequence[Mapping[str, Axes]], folders: Sequence[RunFolder]) -> None:
+    envs = list(rows[0])
+    if len(envs) == 1:
+        finish(figure, *(row[envs[0]] for row in rows), title=figure_title(folders))
+        return
+    titles = {env: figure_title([folder for folder in folders if environment_of(folder) == env]) for env in envs}
+    for env, title in titles.items():
+        _finish_axes([row[env] for row in rows])
+        rows[0][env].set_title(wrapped_title(title, PANEL))
+    if any("seeds" in title for title in titles.values()):
+        add_note(figure, BAND)
+    draw_shared_legend(figure, [axes for row in rows for axes in row.values()])
+
+
+def _finish_axes(panels: Sequence[Axes]) -> None:
+    for axes in panels:
+        axes.margins(x=0.0)
+        axes.set_xlim(left=0)
+        if axes.dataLim.y0 >= 0:
+            axes.set_ylim(bottom=0.0)
+    panels[-1].set_xlabel("environment steps per seed")
+    whole_ticks(panels[-1].xaxis)
+    panels[-1].xaxis.set_major_formatter(EngFormatter(sep=""))
+
+
+def _by_seed(metrics: Mapping[str, np.ndarray], column: str) -> tuple[Int[np.ndarray, " T"], Float[np.ndarray, "P T"]]:
     """Steps at which any seed has a finite value, and these values with NaN where a seed has none."""
     finite = np.isfinite(metrics[column])
     steps, when = np.unique(metrics["step"][finite], return_inverse=True)
@@ -99,34 +238,3 @@ def _by_seed(metrics: dict[str, np.ndarray], column: str) -> tuple[Int[np.ndarra
     values = np.full((len(seeds), len(steps)), np.nan)
     values[which, when] = metrics[column][finite]
     return steps, values
-
-
-def _is_logged(metrics: dict[str, np.ndarray], column: str) -> bool:
-    return column in metrics and bool(np.isfinite(metrics[column]).any())
-
-
-def _draw_random_policy(axes: Axes, folders: Sequence[RunFolder], quantity: str) -> None:
-    """A dashed line at what a random policy reached, from the first run that knows it."""
-    for folder in folders:
-        reference = folder.read_summary().get("random_policy") or {}
-        values = [value for value in reference.get(quantity) or [] if value is not None]
-        if values:
-            after = f", {steps_text(reference['steps'])} steps" if reference.get("steps") else ""
-            axes.axhline(
-                float(np.mean(values)), color=QUIET, linestyle=(0, (5, 3)), linewidth=1.3, label=f"random policy{after}"
-            )
-            return
-
-
-def _finish(*panels: Axes, title: str) -> None:
-    """Axes that start at zero, one title and one legend, steps written as 500k."""
-    for axes in panels:
-        axes.margins(x=0.0)
-        axes.set_xlim(left=0)
-        axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]) if axes.dataLim.y0 < 0 else 0.0)
-    panels[0].set_title(title)
-    if "seeds" in title:
-        panels[0].set_title("mean, and lowest to highest seed", loc="right", size=8, color=QUIET)
-    panels[0].legend(loc="best")
-    panels[-1].set_xlabel("environment steps per seed")
-    panels[-1].xaxis.set_major_formatter(EngFormatter(sep=""))

@@ -8,10 +8,22 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from element_rl.files import read_arrays
-from element_rl.plots.style import COLOURS, QUIET, STYLE, Run, metrics_of, opened
+from element_rl.plots.style import (
+    COLOURS,
+    QUIET,
+    REFERENCE_LINE,
+    STYLE,
+    Run,
+    metrics_of,
+    opened,
+    whole_ticks,
+    wrapped_title,
+)
 from element_rl.runs import RunError
 
 NAMES = {"trained": "trained", "untrained": "untrained", "pca": "PCA of pixels"}
+PANEL = 3.3  # inches
+HEADROOM = 1.5  # height of the panel of losses over the highest of them: above it stands the legend
 POINTS = 2_000  # frames drawn per scatter
 
 
@@ -25,7 +37,7 @@ def encoder_figure(run: Run) -> Figure:
     probe: dict[str, Any] = summary["probe"]
     axes_names = list(probe["trained"]) if probe else []
     panels = 1 + bool(probe) + len(axes_names)
-    figure = Figure(figsize=(3.3 * panels, 3.2), layout="constrained")
+    figure = Figure(figsize=(PANEL * panels, 3.2), layout="constrained")
     all_axes = np.atleast_1d(figure.subplots(1, panels))
     _draw_losses(all_axes[0], metrics, summary)
     if probe:
@@ -39,13 +51,14 @@ def encoder_figure(run: Run) -> Figure:
 def _draw_losses(axes: Axes, metrics: dict[str, np.ndarray], summary: dict[str, Any]) -> None:
     axes.plot(metrics["step"], metrics["training_loss"], color=COLOURS[0], label="training")
     axes.plot(metrics["step"], metrics["validation_loss"], color=COLOURS[1], label="validation")
-    axes.axhline(summary["chance_loss"], color=QUIET, linestyle=(0, (5, 3)), linewidth=1.2, label="chance, log B")
-    axes.axvline(summary["best_epoch"], color=QUIET, linewidth=0.8)
-    axes.set_title(f"{summary['env']}: loss")
+    axes.axhline(summary["chance_loss"], color=QUIET, label="chance, log B", **REFERENCE_LINE)
+    axes.axvline(summary["best_epoch"], ymax=1 / HEADROOM, color=QUIET, linewidth=0.8)
+    axes.set_title(wrapped_title(f"{summary['env']}: loss", PANEL))
     axes.set_xlabel("epoch (line: the one kept)")
     axes.set_ylabel("nats")
-    axes.set_ylim(bottom=0)
-    axes.legend(loc="best")
+    axes.set_ylim(0, HEADROOM * axes.dataLim.y1)
+    whole_ticks(axes.xaxis)
+    axes.legend(loc="upper right")
 
 
 def _draw_scores(axes: Axes, probe: dict[str, Any], axes_names: list[str]) -> None:
@@ -56,7 +69,9 @@ def _draw_scores(axes: Axes, probe: dict[str, Any], axes_names: list[str]) -> No
         axes.bar(places, np.maximum(values, 0), width * 0.92, color=COLOURS[index], label=NAMES[name])
         for place, value in zip(places, values, strict=True):
             if np.isfinite(value):
-                axes.annotate(f"{value:.2f}", (place, max(value, 0)), ha="center", va="bottom", size=7.5)
+                axes.annotate(
+                    f"{value:.2f}".replace("-", "−"), (place, max(value, 0)), ha="center", va="bottom", size=7.5
+                )
     axes.set_xticks(range(len(axes_names)), axes_names)
     axes.set_ylim(0, 1.3)
     axes.set_yticks(np.linspace(0, 1, 6))

@@ -14,6 +14,7 @@ from matplotlib.colors import BoundaryNorm, ListedColormap, LogNorm
 from matplotlib.figure import Figure
 
 from element_rl.files import read_arrays
+from element_rl.plots.legends import draw_legend
 from element_rl.plots.style import QUIET, START, STYLE, Run, figure_title, opened, steps_text
 from element_rl.runs import RunError, RunFolder
 
@@ -30,12 +31,16 @@ START_MARK: Any = {
 MOST_SEEDS_SHOWN = 5
 LONGEST_MAP = 3.0  # sides of a map, one over the other, up to which both have the same scale
 CROP_MARGIN = 0.08  # of the visited extent, on each side
+MOST_LABELS = 10  # of the fields of a colour scale
 MOST_VECTOR_POINTS = 200_000  # trajectories with more points than this are drawn as pixels, also in SVG
 
 
 @matplotlib.rc_context(STYLE)
 def density_map(run: Run, step: int | None = None) -> Figure:
-    """Share of all visits that fell on each coverage cell, up to a checkpoint (default: the newest)."""
+    """Share of all visits that fell on each coverage cell, up to a checkpoint (default: the newest).
+
+    Beside it, on the same scales, the map of the random policy that the run was compared with, where it has one.
+    """
     (folder,) = opened([run])
     bounds, names = _coverage_grid(folder)
     step = folder.latest_checkpoint() if step is None else step
@@ -44,31 +49,46 @@ def density_map(run: Run, step: int | None = None) -> Figure:
         raise RunError(f"The run {folder.path} has visited no coverage cell up to step {step}.")
     start, alike = coverage_start(folder.config), equal_scales(folder.config)
     together = _shares(visits.sum(axis=0))
+    random = folder.read_random_visits() if step == folder.latest_checkpoint() else None
+    by_chance = None if random is None else _shares(random.sum(axis=0))
     alone = [_shares(seed) for seed in visits[:MOST_SEEDS_SHOWN]] if len(visits) > 1 else []
-    view = _View(bounds, _crop(visits.sum(axis=0), bounds, alike, start), start, alike)
-    norm = LogNorm(np.nanmin([together, *alone]), np.nanmax([together, *alone]))
+    shown = visits.sum(axis=0) if random is None else visits.sum(axis=0) + random.sum(axis=0)
+    view = _View(bounds, _crop(shown, bounds, alike, start), start, alike)
+    drawn = [together, *alone, *([] if by_chance is None else [by_chance])]
+    norm = log_scale(np.concatenate([shares[shares > 0] for shares in drawn]))
 
     # Placed by hand, in inches: automatic layouts lose the labels of axes whose shape is fixed.
-    width, height = 5.5, 6.0 if alone else 4.9
+    width, height = 5.5 if by_chance is None else 9.6, 6.0 if alone else 4.9
     figure = Figure(figsize=(width, height))
     axes = figure.add_axes((0.75 / width, 1 - 4.35 / height, 3.8 / width, 3.8 / height))
     image = _draw_density(axes, together, view, norm)
-    figure.colorbar(image, cax=axes.inset_axes((1.03, 0, 0.035, 1)), label="share of visits (log scale)")
+    rightmost = axes
+    if by_chance is not None:
+        rightmost = figure.add_axes((4.8 / width, 1 - 4.35 / height, 3.8 / width, 3.8 / height))
+        _draw_density(rightmost, by_chance, view, norm)
+        rightmost.set_title(f"random policy · {_cells(by_chance)}\n")
+        rightmost.set(xlabel=axis_labels(folder.config)[0], yticklabels=[])
+        rightmost.locator_params(nbins=6)
+    figure.colorbar(image, cax=rightmost.inset_axes((1.03, 0, 0.035, 1)), label="share of visits (log scale)")
     axes.set_title(f"{figure_title([folder], with_reward=True)} · {steps_text(step or 0)} steps per seed\n")
     x_label, y_label = axis_labels(folder.config)
     described = _described(view, names, visits.shape, _unit(folder.config))
     axes.text(0, 1.02, described, transform=axes.transAxes, color=QUIET, size=8)
     axes.set(xlabel=x_label, ylabel=y_label)
     axes.locator_params(nbins=6)
-    if start is not None:
-        axes.legend(loc="upper right", handletextpad=0.2)
+    if start is not None:  # below the map, which may be full
+        axes.legend(loc="upper right", bbox_to_anchor=(1.0, -0.065), borderaxespad=0.0, handletextpad=0.2)
     for seed, share in enumerate(alone):
         panel = figure.add_axes(((0.75 + 0.77 * seed) / width, 0.28 / height, 0.72 / width, 0.72 / height))
         _draw_density(panel, share, view, norm, start_size=3.5)
         panel.set_title(f"seed {seed}", size=7.5, pad=3)
-        panel.set_xlabel(f"{np.isfinite(share).sum():,} cells", size=7.5)
+        panel.set_xlabel(_cells(share), size=7.5)
         panel.set(xticks=[], yticks=[])
         panel.spines[:].set(visible=True, color="#BBBBBB")
+    if (more := len(visits) - MOST_SEEDS_SHOWN) > 0:
+        figure.text(
+            4.67 / width, 0.64 / height, f"and {more}\nmore seed{'s' if more > 1 else ''}", size=7.5, color=QUIET
+        )
     return figure
 
 
@@ -94,8 +114,9 @@ def trajectories(run: Run) -> Figure:
     axes.set_title(f"{figure_title([folder], with_reward=True)} · {sum(map(len, found.values()))} episodes")
     x_label, y_label = axis_labels(folder.config)
     axes.set(xlabel=x_label, ylabel=y_label)
-    axes.legend(loc="upper right", handletextpad=0.2)
-    _draw_step_scale(figure, axes, colours, steps)
+    labels = [steps_text(step) for step in steps]
+    draw_field_scale(figure, axes, colours, labels, "policy after this many steps")
+    draw_legend(figure, [axes], handletextpad=0.2)
     return figure
 
 
@@ -112,8 +133,9 @@ def equal_scales(config: Mapping[str, Any]) -> bool:
 
 
 def coverage_start(config: Mapping[str, Any]) -> list[float] | None:
-    """Where episodes begin: as a run says it, the origin of a robot's x–y plane, else unknown."""
-    start = config.get("coverage_start", [0, 0] if list(config["coverage_axes"]) == ["x", "y"] else None)
+    """Where episodes begin, as a run says it. Older runs do not: robots began in the middle of their x–y plane."""
+    centred = all(low == -high for low, high in config["coverage_bounds"])
+    start = config.get("coverage_start", [0, 0] if centred else None)
     return None if start is None else [float(coordinate) for coordinate in start]
 
 
@@ -129,9 +151,21 @@ def _coverage_grid(folder: RunFolder) -> tuple[Float[np.ndarray, "2 2"], list[st
     return np.asarray(folder.config["coverage_bounds"], np.float64), folder.config["coverage_axes"]
 
 
+def log_scale(values: Float[np.ndarray, " N"]) -> LogNorm:
+    """Of values above 0; a decade where all are the same, for else their colour would mean nothing."""
+    low, high = float(values.min()), float(values.max())
+    return LogNorm(low if high > low else high / 10, high)
+
+
 def _shares(visits: Num[np.ndarray, "X Y"]) -> Float[np.ndarray, "X Y"]:
     """Visits as shares of their sum; NaN, and so left white, where there was none."""
     return np.where(visits > 0, visits / max(visits.sum(), 1), np.nan)
+
+
+def _cells(share: Float[np.ndarray, "X Y"]) -> str:
+    """How many cells were visited, in words."""
+    cells = int(np.isfinite(share).sum())
+    return f"{cells:,} cell{'s' if cells > 1 else ''}"
 
 
 class _View(NamedTuple):
@@ -195,10 +229,13 @@ def _positions(folder: RunFolder) -> dict[int, Float[np.ndarray, "episodes T 2"]
     return found
 
 
-def _draw_step_scale(figure: Figure, axes: Axes, colours: Float[np.ndarray, "C 4"], steps: Sequence[int]) -> None:
-    """A colour scale with one field per checkpoint, at most ten of them labelled."""
-    scale = ScalarMappable(BoundaryNorm(np.arange(len(steps) + 1) - 0.5, len(steps)), ListedColormap(colours))
-    shown = np.unique(np.linspace(0, len(steps) - 1, min(len(steps), 10)).astype(int))
-    bar = figure.colorbar(scale, ax=axes, label="policy after this many steps", ticks=shown, shrink=0.9, pad=0.02)
-    bar.ax.set_yticklabels([steps_text(steps[position]) for position in shown])
+def draw_field_scale(
+    figure: Figure, axes: Axes, colours: Float[np.ndarray, "C 4"], labels: Sequence[str], title: str = ""
+) -> None:
+    """A colour scale with one field of the same height for each label. Of many, every second or third is written."""
+    fields = ScalarMappable(BoundaryNorm(np.arange(len(labels) + 1) - 0.5, len(labels)), ListedColormap(colours))
+    every = -(-len(labels) // MOST_LABELS)
+    shown = np.arange(len(labels) - 1, -1, -every)[::-1]  # the last one always
+    bar = figure.colorbar(fields, ax=axes, label=title, ticks=shown, shrink=0.9, pad=0.02)
+    bar.ax.set_yticklabels([labels[position] for position in shown])
     bar.ax.tick_params(which="both", length=0)

@@ -17,6 +17,7 @@ from element_rl.plots.style import STYLE
 
 WALL = "#444444"
 PANEL = 1.62  # inches
+ROW_LABELS = 0.4  # inches, beside the first column
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ def maze_figure(
     """Rewards and visits side by side, one column per moment in each half; every half has one colour scale."""
     columns = len(moments)
     figure = Figure(figsize=(2 * PANEL * columns + 1.1, PANEL * len(rows) + 1.3), layout="constrained")
-    halves: Any = figure.subfigures(1, 2, wspace=0.02)
+    widths = [PANEL * columns + ROW_LABELS, PANEL * columns]  # so the panels of both are of one size
+    halves: Any = figure.subfigures(1, 2, wspace=0.02, width_ratios=widths)
     present = np.concatenate([row.visits[np.isfinite(row.visits)] for row in rows])
     positive = present[present > 0]
     scales = (

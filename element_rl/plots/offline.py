@@ -8,7 +8,18 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from element_rl.plots.style import COLOURS, QUIET, STYLE, Run, metrics_of, opened
+from element_rl.plots.legends import draw_legend
+from element_rl.plots.style import (
+    REFERENCE_LINE,
+    STYLE,
+    Run,
+    add_note,
+    line_style,
+    metrics_of,
+    opened,
+    whole_ticks,
+    wrapped_title,
+)
 from element_rl.runs import RunError
 
 
@@ -27,25 +38,26 @@ def offline_curve(run: Run) -> Figure:
         own = (metrics["dataset"] == index) & np.isfinite(metrics["extrinsic_return"])
         steps = np.unique(metrics["step"][own])
         values = [metrics["extrinsic_return"][own & (metrics["step"] == step)] for step in steps]
-        colour = COLOURS[index % len(COLOURS)]
+        style = line_style(index)
         marker = "o" if len(steps) == 1 else None
-        axes.plot(steps, [v.mean() for v in values], color=colour, marker=marker, label=_short(name, names))
+        axes.plot(steps, [v.mean() for v in values], marker=marker, label=_short(name, names), **style)
         if max(len(v) for v in values) > 1:
             low, high = [v.min() for v in values], [v.max() for v in values]
-            axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
+            axes.fill_between(steps, low, high, color=style["color"], alpha=0.18, linewidth=0)
         if name in behaviour:
-            axes.axhline(behaviour[name], color=colour, linestyle=(0, (5, 3)), linewidth=1.3)
-    if behaviour:
-        axes.plot([], [], color=QUIET, linestyle=(0, (5, 3)), linewidth=1.3, label="mean return of the data")
+            label = "mean return of the data" if len(names) == 1 else f"mean return in {_short(name, names)}"
+            axes.axhline(behaviour[name], color=style["color"], label=label, **REFERENCE_LINE)
     agents = len(np.unique(metrics["seed"]))
-    axes.set_title(f"{folder.config['env']} · {folder.config['reward']} · {agents} agent{'s' if agents > 1 else ''}")
+    title = f"{folder.config['env']} · {folder.config['reward']} · {agents} agent{'s' if agents > 1 else ''}"
+    axes.set_title(wrapped_title(title, figure.get_figwidth()))
     if agents > len(names):
-        axes.set_title("mean, lowest and highest agent", loc="right", size=8, color=QUIET)
-    axes.set_ylabel("return of the deterministic policy")
+        add_note(figure, "Line: mean over the agents of a dataset. Band: lowest to highest agent.")
+    axes.set_ylabel("return per episode, deterministic policy")
     axes.set_xlabel("updates per agent")
     axes.set_xlim(left=0)
+    whole_ticks(axes.xaxis)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.legend(loc="best")
+    draw_legend(figure, [axes])
     return figure
 
 

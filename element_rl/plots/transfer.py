@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from element_rl.plots.style import COLOURS, QUIET, STYLE, figure_title, metrics_of
+from element_rl.plots.legends import draw_legend
+from element_rl.plots.style import COLOURS, STYLE, add_note, figure_title, metrics_of, whole_ticks, wrapped_title
 from element_rl.runs import RunError, RunFolder
 
 SMOOTHED = 3  # lines of metrics in a running mean
@@ -36,13 +37,17 @@ def transfer_curves(runs: Mapping[str, RunFolder], zero_shot: Sequence[float]) -
         part.set_clip_on(False)  # half of it is left of the axis
     axes.margins(x=0.0)
     axes.set_xlim(left=0)
-    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]) if axes.dataLim.y0 < 0 else 0.0)
-    axes.set_title(figure_title(list(runs.values())))
-    axes.set_title(f"running mean of {SMOOTHED} lines; lowest to highest seed", loc="right", size=8, color=QUIET)
+    if axes.dataLim.y0 >= 0:
+        axes.set_ylim(bottom=0.0)
+    title = figure_title(list(runs.values()))
+    axes.set_title(wrapped_title(title, figure.get_figwidth()))
+    band = "mean over seeds. Band: lowest to highest seed" if "seeds" in title else "one seed"
+    add_note(figure, f"Line: running mean of {SMOOTHED} lines of metrics, {band}.")
     axes.set_xlabel("environment steps per seed on the task")
     axes.set_ylabel("task return per episode")
+    whole_ticks(axes.xaxis)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.legend(loc="best")
+    draw_legend(figure, [axes])
     return figure
 
 

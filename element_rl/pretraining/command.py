@@ -11,7 +11,9 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from element_rl.bars import stages_or_lines
 from element_rl.explore import Interrupted, Progress
+from element_rl.options import read_options
 from element_rl.pretraining.config import PretrainConfig
 from element_rl.pretraining.pretrain import (
     Watcher,
@@ -19,8 +21,7 @@ from element_rl.pretraining.pretrain import (
     pretrain_encoder,
     reopen_encoder_run,
 )
-from element_rl.progress import stages_or_lines
-from element_rl.runs import RunFolder
+from element_rl.runs import RunFolder, default_folder
 from element_rl.settings import resumed_folder, settings_from_json
 from element_rl.stopping import INTERRUPTED, stop_signals
 
@@ -32,21 +33,24 @@ class PretrainEncoder:
     """Train an encoder of frames by ST-DIM on what a random policy sees, and freeze it."""
 
     config: Annotated[PretrainConfig, tyro.conf.arg(name="")]
-    out: Path | None = None  # the folder of the encoder (runs/ENV-encoder-SEED)
-    resume: Path | None = None  # continue what is in this folder; settings are taken from it
-    figures: bool = True  # draw the losses and the probe at the end
+    # Folder of the encoder. (default: runs/ENV-encoder-SEED)
+    out: Path | None = None
+    # Folder of a training to continue; settings are taken from it. (default: a new one begins)
+    resume: Path | None = None
+    # Draw the losses and the probe at the end.
+    figures: bool = True
 
 
 def main(arguments: list[str]) -> int:
     """Run the command and return its exit code."""
     folder, prog = resumed_folder(arguments), "element pretrain-encoder"
     if folder is None:
-        args = tyro.cli(PretrainEncoder, args=arguments, prog=prog)
+        args = read_options(PretrainEncoder, arguments, prog)
         config = args.config
-        run = create_encoder_run(config, args.out or _default_folder(config))
+        run = create_encoder_run(config, args.out or default_folder(config.env, "encoder", config.seed))
     else:
         stored = settings_from_json(PretrainConfig, RunFolder.open(folder).config["settings"])
-        args = tyro.cli(PretrainEncoder, args=arguments, prog=prog, default=PretrainEncoder(stored, resume=folder))
+        args = read_options(PretrainEncoder, arguments, prog, PretrainEncoder(stored, resume=folder))
         config = args.config
         run = reopen_encoder_run(config, folder)
     try:
@@ -62,10 +66,6 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _default_folder(config: PretrainConfig) -> Path:
-    return Path("runs") / f"{config.env.rpartition(':')[2].replace('/', '-')}-encoder-{config.seed}"
-
-
 @contextlib.contextmanager
 def _watching(config: PretrainConfig) -> Iterator[Watcher]:
     """A bar per stage on a terminal, lines now and then elsewhere."""
@@ -73,18 +73,19 @@ def _watching(config: PretrainConfig) -> Iterator[Watcher]:
     console.print(
         f"[bold]{config.env}[/bold], {config.steps:,} steps of a random policy, at most {config.epochs} epochs"
     )
-    with stages_or_lines(console, 8, _status) as watch:
+    with stages_or_lines(console, {"frames": "steps", "epochs": ""}, _status) as watch:
         yield watch
 
 
-def _status(stage: str, progress: Progress) -> str:
+def _status(stage: str, progress: Progress) -> list[str]:
     latest = progress.latest
     if stage == "frames":
-        return f"{progress.steps_per_second:,.0f} steps/s  {latest['kept']:,.0f} of {latest['episodes']:,.0f} episodes kept"
-    return (
-        f"{progress.steps_per_second:.1f} updates/s  loss {latest['training_loss']:.3f}  validation "
-        f"{latest['validation_loss']:.3f} (best in epoch {latest['best_epoch']:.0f})"
-    )
+        return [f"{latest['kept']:,.0f} of {latest['episodes']:,.0f} episodes kept"]
+    return [
+        f"loss {latest['training_loss']:.3f}",
+        f"validation {latest['validation_loss']:.3f} (best in epoch {latest['best_epoch']:.0f})",
+        f"{progress.steps_per_second:.1f} updates/s",
+    ]
 
 
 def _draw(run: RunFolder) -> None:

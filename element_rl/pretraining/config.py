@@ -16,23 +16,42 @@ PROCESSES = 8  # of the paper's table
 class PretrainConfig:
     """What to collect and how to train. `None` means: as fits the machine."""
 
-    # mario, Rooms-v0, or any Gymnasium environment with images and Discrete actions
+    # Environment to encode the frames of: mario, Rooms-v0, or any Gymnasium environment with images
+    # and Discrete actions.
     env: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="ENV")]]
-    steps: int = 100_000  # environment steps of the random policy; a frame takes 7 kB of disk
-    seed: int = 0  # of the actions, the split of the episodes and the network
-    workers: int | None = None  # environment processes (one per core, at most 8); 0 steps in this process
-    hold_steps: int = 1  # steps for which the random policy keeps an action; more take it further
-    entropy_threshold: float = 0.6  # episodes whose frames vary less are left out: share of the most they could, 0 to 1
-    learning_rate: float = 3e-4  # of Adam
-    batch_size: int = 64  # pairs of consecutive frames; each is told from the others of its batch
-    epoch_updates: int = 200  # updates between two looks at the validation episodes, at most once through the data
-    epochs: int = 20  # at most; 4,000 updates, about five minutes on two cores
-    patience: int = 15  # epochs without a better validation loss after which training ends
-    spread: float = SPREAD  # root-mean-square distance of the states of training frames from their mean
-    probe_frames: int = 20_000  # at most as many, of each split, are used to see what states know of positions
-    keep_frames: bool = False  # leave the frames on disk when all is done
-    env_options: tuple[str, ...] = ()  # NAME=VALUE pairs for the environment
-    network: NetworkConfig = field(default_factory=NetworkConfig)  # sizes of the encoder
+    # Environment steps of the random policy; a frame takes 7 kB of disk.
+    steps: int = 100_000
+    # Seed of the actions, of the split of the episodes and of the network.
+    seed: int = 0
+    # Processes that step the environment; 0 steps it in the command's own process.
+    # (default: one per core, at most 8)
+    workers: int | None = None
+    # Steps for which the random policy keeps an action; more take it further.
+    hold_steps: int = 1
+    # Least entropy of an episode's frames, as a share of the most it could be, 0 to 1; episodes
+    # that vary less are left out.
+    entropy_threshold: float = 0.6
+    # Learning rate (Adam).
+    learning_rate: float = 3e-4
+    # Pairs of consecutive frames in the batch of one update; each is told from the others of its
+    # batch.
+    batch_size: int = 64
+    # Updates between two looks at the validation episodes, at most once through the data.
+    epoch_updates: int = 200
+    # Most epochs; 20 are 4,000 updates, about five minutes on two cores.
+    epochs: int = 20
+    # Epochs without a better validation loss after which training ends.
+    patience: int = 15
+    # Root-mean-square distance of the states of training frames from their mean.
+    spread: float = SPREAD
+    # Most frames of each split that are used to see what states know of positions.
+    probe_frames: int = 20_000
+    # Leave the frames on disk when all is done.
+    keep_frames: bool = False
+    # Settings of the environment as NAME=VALUE pairs. (default: none)
+    env_options: tuple[str, ...] = ()
+    # Sizes of the encoder.
+    network: NetworkConfig = field(default_factory=NetworkConfig)
 
     def __post_init__(self) -> None:
         for name in ("steps", "hold_steps", "epoch_updates", "epochs", "patience"):

@@ -16,7 +16,7 @@ import optax
 from jaxtyping import Array, Float, Int64, UInt8
 
 from element_rl.encoders.stdim import STDIM, make_stdim, stdim_loss
-from element_rl.explore import Interrupted, Progress, Watcher
+from element_rl.explore import COMPILING, Interrupted, Progress, Watcher
 from element_rl.files import read_arrays, write_arrays
 from element_rl.pretraining.config import PretrainConfig
 from element_rl.pretraining.frames import FrameStore
@@ -64,6 +64,7 @@ class EncoderTraining:
     def train(self, watch: Watcher, stop: Callable[[], bool]) -> None:
         """Epochs until the validation loss has not fallen for long enough. `Interrupted`, after an epoch, when told to stop."""
         config = self.config
+        watch(Progress(self.epoch, config.epochs, 0.0, {}, doing=COMPILING))
         while self.epoch < config.epochs and self.epoch - self.best_epoch < config.patience:
             began = time.perf_counter()
             training_loss = self.run_epoch()

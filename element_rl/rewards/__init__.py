@@ -9,6 +9,7 @@ See `element_rl.rewards.interface` for the functions every reward offers.
 
 import dataclasses
 import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,20 +34,19 @@ _BASELINES: dict[str, tuple[Any, Any]] = {
     "e3b": (E3bReward, E3bConfig),
 }
 NAMES = ("element", *_BASELINES, "extrinsic")
+INTRINSIC_NAMES = ("element", *_BASELINES)  # what a learner of somebody's own can be given
+TRAINING_NAMES = (*NAMES, "random")  # what commands that train take; random acts and learns nothing
 
 
 def make_reward(name: str, env: str | None = None, **options: Any) -> Reward:
     """A reward by name, or by FILE.py:FUNCTION. `env` chooses ELEMENT's settings for that robot; options override settings."""
+    check_name(name)
     if is_own_reward(name):
         return _own_reward(name, options)
-    if name not in NAMES:
-        raise ValueError(
-            f"There is no reward called {name!r}; choose one of {', '.join(NAMES)}, or FILE.py:FUNCTION of your own."
-        )
     try:
         if name == "element":
             _refuse_unknown(name, options, ElementConfig)
-            preset = PRESETS.get((env or "").split("-v")[0], ElementConfig())
+            preset = PRESETS.get((env or "").rpartition(":")[2].split("-v")[0], ElementConfig())
             return ElementReward(dataclasses.replace(preset, **options))
         if name == "extrinsic":
             return ExtrinsicReward(**options)
@@ -55,6 +55,13 @@ def make_reward(name: str, env: str | None = None, **options: Any) -> Reward:
         return reward(config(**options))
     except TypeError as error:
         raise ValueError(f"The reward {name} does not take these options: {', '.join(options)} ({error}).") from error
+
+
+def check_name(name: str, choices: Sequence[str] = NAMES) -> None:
+    """Refuses what is neither a function in a file nor one of the names that can be chosen."""
+    if name not in choices and not is_own_reward(name):
+        listed = f"{', '.join(choices)}, or FILE.py:FUNCTION of your own"
+        raise ValueError(f"There is no reward called {name!r}; choose one of {listed}.")
 
 
 def _refuse_unknown(name: str, options: dict[str, Any], config: Any) -> None:
@@ -88,4 +95,13 @@ def _own_reward(name: str, options: dict[str, Any]) -> Reward:
 
 _PARTS = ("name", "metric_names", "note_shapes", "init", "observe", "update", "reward", "reward_terms")
 
-__all__ = ["NAMES", "Reward", "RewardSpec", "is_own_reward", "make_reward"]
+__all__ = [
+    "INTRINSIC_NAMES",
+    "NAMES",
+    "TRAINING_NAMES",
+    "Reward",
+    "RewardSpec",
+    "check_name",
+    "is_own_reward",
+    "make_reward",
+]

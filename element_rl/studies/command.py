@@ -10,20 +10,24 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import Progress, TextColumn
+from rich.table import Column
 
+from element_rl.bars import draws_bars, row_columns
 from element_rl.envs.robots import describe
 from element_rl.envs.screens import describe_screen, is_screen
 from element_rl.files import FileError
+from element_rl.options import read_options
+from element_rl.runs import RunFolder
 from element_rl.stopping import INTERRUPTED, stop_signals
 from element_rl.studies.grid import Cell, Scale, Study, cell_folder, is_done, record, with_needs
-from element_rl.studies.results import Results
+from element_rl.studies.results import FILE, Results
 from element_rl.studies.runner import Executor, GridProgress, Processes, Watcher, conclude, run_cells
-from element_rl.studies.tables import markdown
+from element_rl.studies.tables import show_tables
 from element_rl.studies.tasks import with_learning
 
 SOME_FAILED = 1  # exit code when a cell failed and the others are done
@@ -47,35 +51,56 @@ LINE_SECONDS = 30.0  # between two lines of progress where there is no terminal
 class StudyCommand:
     """Run an experiment of the paper and write its report. The same command, given again, goes on where it stopped."""
 
-    name: tyro.conf.Positional[
-        str
-    ]  # coverage, episodic-entropy, beta, trajectories, additivity, transfer, offline or maze
-    scale: Literal["smoke", "small", "paper"] = "small"  # seconds on a laptop, an hour on a GPU, the paper's budget
-    out: Path | None = None  # folder of the runs, shared by all studies of a scale (runs/studies-SCALE)
-    envs: tuple[str, ...] = ()  # only these environments; also ones that show images, such as mario or Rooms-v0
-    methods: tuple[str, ...] = ()  # only these methods, named as in the tables
-    seeds: int | None = None  # instead of the scale's
-    steps: int | None = None  # per seed, instead of the scale's
-    samples: int | None = None  # of trajectories, per checkpoint, and of offline, per seed, instead of the scale's
-    task_steps: int | None = (
-        None  # of transfer and offline: per seed, of learning the task online, instead of the scale's
-    )
-    updates: int | None = None  # of offline, instead of the scale's
-    conservative_weight: float | None = None  # of CQL, in offline: how much it keeps to its data (5; on screens 1)
-    anchor: float | None = None  # of transfer: what it costs the actor to leave the transferred policy (nothing)
-    anchor_halflife: float | None = None  # of transfer: updates in which that halves (never)
-    together: int = 1  # cells that run at the same time on this machine
-    slice: str | None = None  # I/N: only every N-th cell, from the I-th (1 to N), for job schedulers; no report
-    so_far: bool = (
-        False  # run nothing: report what there is, every cell at the step that all of its environment have reached
-    )
-    ray: str | None = None  # address of a Ray cluster that runs the cells ("auto": the one this machine belongs to)
-    cell_cpus: float | None = None  # processors of a cell on the cluster (one per environment, and one)
-    cell_gpus: float | None = None  # GPUs of a cell on the cluster (1 where it has any); 0.25 puts four on one
+    # Which study to run; the list is above.
+    name: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="STUDY")]]
+    # How large it is: smoke takes a minute on a laptop, small an hour on a GPU, paper is the paper's
+    # budget.
+    scale: Literal["smoke", "small", "paper"] = "small"
+    # Folder of the runs, shared by all studies of a scale. (default: runs/studies-SCALE)
+    out: Path | None = None
+    # Environments to run, also ones that show images, such as mario or Rooms-v0.
+    # (default: the scale's)
+    envs: tuple[str, ...] = ()
+    # Methods to run, named as in the tables. (default: all)
+    methods: tuple[str, ...] = ()
+    # How many agents of each method, each with a seed of its own. (default: the scale's)
+    seeds: int | None = None
+    # Environment steps of each agent while it explores. (default: the scale's)
+    steps: int | None = None
+    # Samples taken with each checkpoint's policy in the study trajectories, and of each seed's
+    # dataset in offline. (default: the scale's)
+    samples: int | None = None
+    # Environment steps of each agent that learns a task online, in transfer and offline.
+    # (default: the scale's)
+    task_steps: int | None = None
+    # Updates of each agent that learns from a dataset, in offline. (default: the scale's)
+    updates: int | None = None
+    # Weight of CQL's conservative term in offline: how much it keeps to its data.
+    # (default: 5; on screens 1)
+    conservative_weight: float | None = None
+    # Cost to the actor of leaving the transferred policy, in transfer. (default: 0, nothing)
+    anchor: float | None = None
+    # Updates in which the cost of --anchor halves, in transfer. (default: it stays)
+    anchor_halflife: float | None = None
+    # Cells of the grid that run at the same time on this machine.
+    together: int = 1
+    # Run only every N-th cell from the I-th (1 to N), given as I/N, for job schedulers; no report.
+    # (default: all cells)
+    slice: str | None = None
+    # Run nothing and report what there is, every cell at the step that all of its environment have
+    # reached.
+    so_far: bool = False
+    # Address of a Ray cluster that runs the cells; auto is the one that this machine belongs to.
+    # (default: this machine runs them)
+    ray: str | None = None
+    # Processors of a cell on the cluster. (default: one per environment, and one)
+    cell_cpus: float | None = None
+    # GPUs of a cell on the cluster; 0.25 puts four cells on one. (default: 1 where it has any)
+    cell_gpus: float | None = None
 
 
 def main(arguments: list[str]) -> int:
-    command = tyro.cli(StudyCommand, args=arguments, prog="element study")
+    command = read_options(StudyCommand, arguments, "element study", description=description())
     if command.name == MAZE:
         return _maze(command, arguments)
     study = load_study(command.name)
@@ -109,6 +134,15 @@ def main(arguments: list[str]) -> int:
     elif len(failed) < len(cells):
         show(conclude(study, command.scale, scale, cells, out, written), out / study.name)
     return SOME_FAILED if failed else 0
+
+
+def description() -> str:
+    """What `element study --help` begins with: a line for each study."""
+    titles = {name: load_study(name).title for name in MODULES}
+    titles[MAZE] = "How are rewards assigned? Tabular agents in a small maze"
+    width = max(map(len, titles))
+    lines = [f"  {name:<{width}}  {title}" for name, title in titles.items()]
+    return "\n".join([str(StudyCommand.__doc__), "", "The studies:", *lines])
 
 
 def _maze(command: StudyCommand, arguments: Sequence[str]) -> int:
@@ -161,7 +195,6 @@ def _resized(scale: Scale, envs: tuple[str, ...], command: StudyCommand) -> Scal
 
 def _full_name(env: str, study: Study, scale: Scale) -> str:
     """An environment's name with its version, and with the module that registers it, if it was given."""
-    module, colon, _ = env.rpartition(":")
     if is_screen(env) and scale.screens is None:
         raise ValueError(
             f"The study {study.name} is of robots, and {env} shows images: choose a robot, or the study coverage, "
@@ -173,7 +206,7 @@ def _full_name(env: str, study: Study, scale: Scale) -> str:
             f"The study {study.name} asks where agents have been, and {spec.name} has no coverage map; choose a robot, "
             "PointMaze, Rooms-v0, mario, or the study episodic-entropy."
         )
-    return f"{module}{colon}{spec.name}"
+    return spec.name
 
 
 def chosen_cells(study: Study, scale: Scale, methods: Sequence[str]) -> list[Cell]:
@@ -197,8 +230,7 @@ def sliced(cells: Sequence[Cell], text: str | None) -> list[Cell]:
 
 def show(results: Results, folder: Path) -> None:
     """Findings and tables, and where everything is."""
-    for table in results.tables:
-        print(f"\n{table.title}\n\n{markdown(table)}")
+    show_tables(results)
     for sentence in results.findings:
         print(sentence)
     print(f"\nReport: {folder / 'report.html'}")
@@ -216,19 +248,15 @@ def _executor(command: StudyCommand) -> Executor:
 def watching(title: str, cells: Sequence[Cell]) -> Iterator[Watcher]:
     """A bar over all steps of the grid on a terminal; elsewhere a line when something changed, or now and then."""
     print(title, flush=True)
-    if not sys.stdout.isatty():
+    console = Console()
+    if not draws_bars(console):
         yield _line_printer()
         return
-    columns = (
-        BarColumn(),
-        TextColumn("{task.percentage:.0f} %"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[text]}"),
-    )
+    share = TextColumn("{task.percentage:3.0f} %", table_column=Column(no_wrap=True))
     # Cells report seldom, and some are much faster than others: speeds of the last hour are averaged.
-    with Progress(*columns, console=Console(), speed_estimate_period=3600.0) as bar:
-        task = bar.add_task("study", total=sum(cell.steps * cell.seeds for cell in cells), text="")
-        yield lambda now: bar.update(task, completed=now.steps_done, text=_status(now))
+    with Progress(*row_columns(console, share), console=console, speed_estimate_period=3600.0) as bar:
+        task = bar.add_task("study", total=sum(cell.steps * cell.seeds for cell in cells), unit="", parts=("starting",))
+        yield lambda now: bar.update(task, completed=now.steps_done, parts=tuple(_status(now)))
 
 
 def _line_printer() -> Watcher:
@@ -244,23 +272,28 @@ def _line_printer() -> Watcher:
         last[:] = [counts, time.monotonic()]
         rate = (now.steps_done - before[0]) / max(time.monotonic() - began, 1e-9)
         left = f", {(now.steps - now.steps_done) / rate / 60:.0f} min left" if rate > 0 else ""
-        print(f"{now.steps_done / max(now.steps, 1):4.0%}  {_status(now)}{left}", flush=True)
+        print(f"{now.steps_done / max(now.steps, 1):4.0%}  {'; '.join(_status(now))}{left}", flush=True)
 
     return watch
 
 
-def _status(now: GridProgress) -> str:
+def _status(now: GridProgress) -> list[str]:
     failed = f", {now.failed} failed" if now.failed else ""
-    running = f"; running {', '.join(now.running)}" if now.running else ""
-    return f"{now.done} of {now.cells} cells done{failed}{running}"
+    running = [f"running {', '.join(now.running)}"] if now.running else []
+    return [f"{now.done} of {now.cells} cells done{failed}", *running]
 
 
 def report(folder: Path, out: Path | None) -> Path:
-    """The page of a study again, from its results."""
-    from element_rl.studies.report import write_report
+    """The page of a study again, from its results, or the page of a run; which of them is seen by what is in the folder."""
+    from element_rl.studies.report import write_report, write_run_report
 
+    example = "such as runs/Ant-v5-element-0 or runs/studies-small/coverage"
     if not folder.is_dir():
-        raise FileError(
-            f"There is no folder {folder}: name the folder of a study, such as runs/studies-small/coverage."
-        )
-    return write_report(folder, out)
+        raise FileError(f"There is no folder {folder}: name the folder of a run or of a study, {example}.")
+    if (folder / FILE).exists():
+        return write_report(folder, out)
+    if (folder / "config.json").exists():
+        return write_run_report(RunFolder.open(folder), out)
+    raise FileError(
+        f"{folder} holds neither a run (config.json) nor the results of a study ({FILE}): name a folder that does, {example}."
+    )

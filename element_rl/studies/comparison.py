@@ -18,9 +18,10 @@ from element_rl.envs.robots import CELLS_PER_AXIS
 from element_rl.envs.screens import is_screen
 from element_rl.plots.maps import axis_labels, coverage_start, equal_scales
 from element_rl.plots.style import steps_text
+from element_rl.runs import RunFolder
 from element_rl.studies import screens
 from element_rl.studies.grid import Cell, FinishedCell, Scale
-from element_rl.studies.results import Curves, Frame, Map, Series
+from element_rl.studies.results import COUNTED, Curves, Frame, Map, Series
 from element_rl.studies.statistics import curve_with_interval
 
 ROBOTS = ("Ant-v5", "Hopper-v5", "Walker2d-v5")
@@ -127,6 +128,7 @@ def curves_of(
             y_label,
             tuple(_series(entry, column) for entry in entries),
             BAND,
+            counts=column in COUNTED,
         )
         for env, entries in by_environment(cells).items()
     )
@@ -167,29 +169,49 @@ def _series(entry: FinishedCell, column: str) -> Series:
 
 
 def _map(entry: FinishedCell, most_frames: int) -> Map:
-    config, run = entry.run.config, entry.run
-    steps = entry.checkpoints()
-    shown = [steps[i] for i in np.unique(np.linspace(0, len(steps) - 1, min(most_frames, len(steps))).astype(int))]
-    frames = tuple(Frame.of(f"{steps_text(step)} steps", run.load_visits(step).sum(axis=0)) for step in shown)
-    x_label, y_label = axis_labels(config)
-    return Map(
+    return visits_map(
+        entry.run,
+        entry.checkpoints(),
         name=f"visits_{entry.cell.env}_{entry.cell.method}",
         title=f"{entry.cell.method}",
+        value_label="visits, all seeds",
+        group=f"{entry.cell.env}: where the agents have been",
+        most_frames=most_frames,
+    )
+
+
+def visits_map(
+    run: RunFolder,
+    steps: Sequence[int],
+    name: str,
+    title: str,
+    value_label: str,
+    group: str,
+    seeds: slice = slice(None),
+    most_frames: int = 10,
+) -> Map:
+    """Visits per cell up to each of some checkpoints of a run, of some of its seeds together (all)."""
+    config = run.config
+    shown = [steps[i] for i in np.unique(np.linspace(0, len(steps) - 1, min(most_frames, len(steps))).astype(int))]
+    x_label, y_label = axis_labels(config)
+    return Map(
+        name=name,
+        title=title,
         x_label=x_label,
         y_label=y_label,
         bounds=tuple(tuple(map(float, bound)) for bound in config["coverage_bounds"]),  # type: ignore[arg-type]
         shape=tuple(config.get("coverage_cells", (CELLS_PER_AXIS, CELLS_PER_AXIS))),
-        value_label="visits, all seeds",
-        frames=frames,
+        frames=tuple(Frame.of(f"{steps_text(step)} steps", run.load_visits(step)[seeds].sum(axis=0)) for step in shown),
+        value_label=value_label,
         equal_scales=equal_scales(config),
-        start=start_of(entry),
-        group=f"{entry.cell.env}: where the agents have been",
+        start=start_of(run),
+        group=group,
     )
 
 
-def start_of(entry: FinishedCell) -> tuple[float, float] | None:
+def start_of(run: RunFolder) -> tuple[float, float] | None:
     """Where episodes begin, in a map's coordinates; None where that differs or is not known."""
-    if "PointMaze" in entry.cell.env:
+    if "PointMaze" in run.config["env"]:
         return None
-    start = coverage_start(entry.run.config)
+    start = coverage_start(run.config)
     return None if start is None else (start[0], start[1])

@@ -20,24 +20,22 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
-from matplotlib.colors import BoundaryNorm, ListedColormap, LogNorm, Normalize
+from matplotlib.colors import ListedColormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 from element_rl.plots import save_figure
-from element_rl.plots.maps import CROP_MARGIN, MOST_VECTOR_POINTS, START_MARK
-from element_rl.plots.style import COLOURS, QUIET, STYLE
+from element_rl.plots.legends import draw_legend, draw_shared_legend
+from element_rl.plots.maps import CROP_MARGIN, MOST_VECTOR_POINTS, START_MARK, draw_field_scale, log_scale
+from element_rl.plots.style import DASHES, QUIET, STYLE, add_note, line_style, panel_grid, whole_ticks, wrapped_title
 from element_rl.studies.results import Curves, Map, Paths, Results, Scatter, Series
 from element_rl.studies.tables import file_stem
 
 OURS = "element"
 REFERENCE = "random"  # a policy, not a method: in grey
 WALL = "#444444"
-DASHES: tuple[Any, ...] = ("solid", (0, (5, 2)), (0, (1.5, 1.5)))  # once the colours are used up
-PANELS_ABREAST = 3
 MOST_FRAMES = 6  # columns of a figure of maps
 PANEL = 2.3  # inches, of a map
-LABELLED = 10  # fields of a colour scale that have a label, at most
 
 
 def draw_results(results: Results, folder: Path) -> list[Path]:
@@ -54,10 +52,7 @@ def series_styles(results: Results) -> dict[str, dict[str, Any]]:
     points = [group.label for scatter in results.scatters for group in scatter.groups]
     labels = list(dict.fromkeys([*lines, *points]))
     methods = sorted((label for label in labels if label != REFERENCE), key=lambda label: label != OURS)
-    styles = {
-        label: {"color": COLOURS[rank % len(COLOURS)], "linestyle": DASHES[rank // len(COLOURS) % len(DASHES)]}
-        for rank, label in enumerate(methods)
-    }
+    styles = {label: line_style(rank) for rank, label in enumerate(methods)}
     return styles | {REFERENCE: {"color": QUIET, "linestyle": DASHES[1]}}
 
 
@@ -105,23 +100,22 @@ def _map_groups(maps: Sequence[Map]) -> list[list[Map]]:
 
 @matplotlib.rc_context(STYLE)
 def draw_curves(panels: Sequence[Curves], styles: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """One panel per `Curves`; the legend stands in the only panel, or below several."""
-    columns = 2 if len(panels) == 4 else min(len(panels), PANELS_ABREAST)
-    rows = -(-len(panels) // columns)
+    """One panel per `Curves`; the legend stands in the only panel where that has room, or above all."""
+    rows, columns = panel_grid(len(panels))
     size = (6.0, 3.8) if len(panels) == 1 else (3.4 * columns, 2.7 * rows + 0.5)
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes, curves in zip(grid, panels, strict=False):
         for series in sorted(curves.series, key=lambda series: list(styles).index(series.label)):
             _draw_series(axes, series, styles[series.label])
-        axes.set_title(curves.title)
+        axes.set_title(wrapped_title(curves.title, size[0] / columns))
         axes.set(xlabel=curves.x_label, ylabel=curves.y_label)
-        _set_limits(axes)
+        _set_limits(axes, curves)
     for axes in grid[len(panels) :]:
         axes.set_visible(False)
-    _draw_curve_legend(figure, list(grid[: len(panels)]))
     if panels[0].note:
-        figure.supxlabel(textwrap.fill(panels[0].note, int(17 * size[0])), size=8, color=QUIET, x=0.02, ha="left")
+        add_note(figure, panels[0].note)
+    (draw_legend if len(panels) == 1 else draw_shared_legend)(figure, list(grid[: len(panels)]))
     return figure
 
 
@@ -139,7 +133,7 @@ def _numbers(values: Sequence[float | None]) -> Float[np.ndarray, " T"]:
     return np.array([np.nan if value is None else value for value in values], np.float64)
 
 
-def _set_limits(axes: Axes) -> None:
+def _set_limits(axes: Axes, curves: Curves) -> None:
     """Time from its beginning, quantities from 0 where they are not negative and 0 is not far."""
     axes.margins(x=0.0)
     if axes.dataLim.x0 >= 0:
@@ -147,18 +141,15 @@ def _set_limits(axes: Axes) -> None:
     low, high = axes.dataLim.y0, axes.dataLim.y1
     if 0 <= low < 0.7 * high:
         axes.set_ylim(bottom=0.0)
+    if all(x == int(x) for series in curves.series for x in series.x):
+        whole_ticks(axes.xaxis)
+    if curves.counts:
+        whole_ticks(axes.yaxis)
+        bottom, top = axes.get_ylim()
+        axes.set_ylim(np.floor(bottom) if top - bottom < 2 else bottom, np.ceil(top) if top - bottom < 2 else top)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     if high >= 10_000:
         axes.yaxis.set_major_formatter(EngFormatter(sep=""))
-
-
-def _draw_curve_legend(figure: Figure, grid: Sequence[Axes]) -> None:
-    handles = {str(line.get_label()): line for axes in grid for line in axes.get_lines()}
-    if len(grid) == 1 and handles:
-        grid[0].legend(loc="best")
-    elif handles:
-        columns = min(len(handles), 7)
-        figure.legend(handles.values(), handles.keys(), loc="outside upper left", ncols=columns, handlelength=1.5)
 
 
 @matplotlib.rc_context(STYLE)
@@ -222,8 +213,7 @@ def _norm(maps: Sequence[Map]) -> Normalize:
     """One scale for all frames; logarithmic where asked for and possible."""
     values = np.array([value for entry in maps for frame in entry.frames for value in frame.value] or [1.0])
     if all(entry.logarithmic for entry in maps) and (values > 0).any():
-        low, high = values[values > 0].min(), values.max()
-        return LogNorm(low, high if high > low else 10 * low)
+        return log_scale(values[values > 0])
     low, high = min(values.min(), 0.0), values.max()
     return Normalize(low, high if high > low else low + 1.0)
 
@@ -258,23 +248,14 @@ def draw_paths(paths: Paths) -> Figure:
         axes.add_collection(LineCollection(lines, colors=[colour], linewidths=1.0, alpha=0.9, rasterized=pixels))
     if paths.start is not None:
         axes.plot(*paths.start, **START_MARK)
-        axes.legend(loc="upper right", handletextpad=0.2)
     axes.autoscale_view()
     if paths.equal_scales:
         axes.set_aspect("equal", adjustable="datalim")
     axes.set_title(paths.title)
     axes.set(xlabel=paths.x_label, ylabel=paths.y_label)
-    _draw_group_scale(figure, axes, colours, [group.label for group in paths.groups])
+    draw_field_scale(figure, axes, colours, [group.label for group in paths.groups])
+    draw_legend(figure, [axes], handletextpad=0.2)
     return figure
-
-
-def _draw_group_scale(figure: Figure, axes: Axes, colours: Float[np.ndarray, "G 4"], labels: Sequence[str]) -> None:
-    """A colour scale with one field per group, at most ten of them labelled."""
-    fields = ScalarMappable(BoundaryNorm(np.arange(len(labels) + 1) - 0.5, len(labels)), ListedColormap(colours))
-    shown = np.unique(np.linspace(0, len(labels) - 1, min(len(labels), LABELLED)).astype(int))
-    bar = figure.colorbar(fields, ax=axes, ticks=shown, shrink=0.9, pad=0.02)
-    bar.ax.set_yticklabels([labels[position] for position in shown])
-    bar.ax.tick_params(which="both", length=0)
 
 
 @matplotlib.rc_context(STYLE)
@@ -296,5 +277,5 @@ def draw_scatter(scatter: Scatter, styles: Mapping[str, Mapping[str, Any]]) -> F
     if len(scatter.groups) > 1:
         axes.legend(loc="best", markerscale=2.5, handletextpad=0.2)
     if scatter.note:
-        figure.supxlabel(textwrap.fill(scatter.note, 85), size=8, color=QUIET, x=0.02, ha="left")
+        add_note(figure, scatter.note)
     return figure

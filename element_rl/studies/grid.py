@@ -27,8 +27,8 @@ from element_rl.runs import RunFolder
 from element_rl.studies.jobs import Job, agents_of, environments_of, label_of, sees_frames
 from element_rl.studies.results import CellRecord, Curves, Map, Paths, Scatter, Table
 
-# Settings that are newer than cells that people have: as long as they are not used, those cells keep their names.
-NEWER_SETTINGS: dict[type[Job], tuple[str, ...]] = {ExploreConfig: ("extrinsic_weight",)}
+# Settings that older cells do not have: while they are not used, they change no cell's name.
+NEWER: dict[type[Job], tuple[str, ...]] = {ExploreConfig: ("extrinsic_weight", "position", "bounds")}
 FAILURE = "failure.json"  # in a cell's folder: why its last attempt ended
 
 
@@ -153,11 +153,7 @@ def with_needs(cells: Sequence[Cell]) -> list[Cell]:
 
 def _digested(job: Job) -> dict[str, Any]:
     """The settings that a cell's name tells of."""
-    newer = {
-        field.name: field.default
-        for field in dataclasses.fields(job)
-        if field.name in NEWER_SETTINGS.get(type(job), ())
-    }
+    newer = {field.name: field.default for field in dataclasses.fields(job) if field.name in NEWER.get(type(job), ())}
     settings = dataclasses.asdict(job)
     return {name: value for name, value in settings.items() if name not in newer or value != newer[name]}
 

@@ -1,15 +1,18 @@
 """`element maze`: the fastest way to see the method. Under a minute, then a page of maps."""
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.console import Console
 
+from element_rl.bars import bar_or_lines
+from element_rl.explore import COMPILING, Progress
+from element_rl.options import read_options
 from element_rl.studies.maze import MazeConfig
 from element_rl.studies.maze_results import maze_command_outcome
 from element_rl.studies.results import Results
-from element_rl.studies.tables import markdown
+from element_rl.studies.tables import show_tables
 
 SMOKE = MazeConfig(episodes=12, steps=100, seeds=2)
 
@@ -18,14 +21,18 @@ SMOKE = MazeConfig(episodes=12, steps=100, seeds=2)
 class MazeCommand:
     """A 20 × 20 maze and tabular Q-learning: what do the episodic and the lifelong reward pay for, and where do they lead?"""
 
-    seeds: int = 10  # agents per reward
+    # How many agents learn with each reward.
+    seeds: int = 10
+    # Episodes of each agent.
     episodes: int = 300
-    steps: int = 700  # per episode
-    out: Path = Path("runs/maze")  # results, figures and a page
+    # Steps of each episode.
+    steps: int = 700
+    # Folder for results, figures and a page.
+    out: Path = Path("runs/maze")
 
 
 def main(arguments: list[str]) -> int:
-    command = tyro.cli(MazeCommand, args=arguments, prog="element maze")
+    command = read_options(MazeCommand, arguments, "element maze")
     config = MazeConfig(seeds=command.seeds, episodes=command.episodes, steps=command.steps)
     run_maze_study(config, command.out, " ".join(["element maze", *arguments]))
     return 0
@@ -33,15 +40,15 @@ def main(arguments: list[str]) -> int:
 
 def run_maze_study(config: MazeConfig, out: Path, written: str) -> Results:
     """Everything, with a bar over the episodes, then the tables and where the page is."""
-    with Progress(
-        TextColumn("maze"), BarColumn(), TextColumn("{task.completed} episodes"), TimeRemainingColumn()
-    ) as bar:
-        task = bar.add_task("maze", total=config.episodes)
-        results = maze_command_outcome(
-            config, out, lambda done, total: bar.update(task, completed=done, total=total), written
-        )
-    for table in results.tables:
-        print(f"\n{table.title}\n\n{markdown(table)}")
+    began = time.monotonic()
+    with bar_or_lines(Console(), "episodes", config.episodes, lambda now: ()) as watch:
+        watch(Progress(0, config.episodes, 0.0, {}, doing=COMPILING))
+
+        def tell(done: int, total: int) -> None:
+            watch(Progress(done, total, done / max(time.monotonic() - began, 1e-9), {}))
+
+        results = maze_command_outcome(config, out, tell, written)
+    show_tables(results)
     for sentence in results.findings:
         print(sentence)
     for figure in sorted((out / "figures").glob("maze.png")):

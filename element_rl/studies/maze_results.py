@@ -32,9 +32,9 @@ QUESTION = (
     "The paper finds that the lifelong reward traps agents in dead ends near the start, and the episodic one leads to the depth."
 )
 LABELS = {
-    "episodic": "episodic\nr_ep",
-    "lifelong": "lifelong\nr_l",
-    "both": "both\nr_ep + β r_l",
+    "episodic": "episodic\n$r_{\\mathrm{ep}}$",
+    "lifelong": "lifelong\n$r_{\\,\\ell}$",
+    "both": "both\n$r_{\\mathrm{ep}} + \\beta\\, r_{\\,\\ell}$",
     "random": "random\npolicy",
 }
 
@@ -223,7 +223,7 @@ def _curves(outcome: MazeOutcome) -> list[Curves]:
     found = []
     for quantity, (title, unit, measure) in quantities.items():
         series = tuple(_series(name, measure(name)) for name in outcome.config.rewards)
-        found.append(Curves(quantity, title, "episode", unit, series, note))
+        found.append(Curves(quantity, title, "episode", unit, series, note, counts=quantity == "depth"))
     return found
 
 

@@ -15,6 +15,11 @@ from jaxtyping import Float
 from element_rl.files import FileError, read_json_object, to_json, write_text
 
 FILE = "results.json"
+COUNTED = (
+    "coverage",
+    "episode_length",
+    "memory_size",
+)  # columns of metrics that are numbers of cells, steps and states
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,7 @@ class Curves:
     y_label: str
     series: tuple[Series, ...]
     note: str = ""  # what line and band are
+    counts: bool = False  # y is a number of cells, steps and the like: no ticks between whole numbers
 
 
 @dataclass(frozen=True)

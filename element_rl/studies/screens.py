@@ -11,11 +11,11 @@ compared by its size, which its step size and its bonus for entropy are weighed 
 import dataclasses
 from typing import Any
 
-import gymnasium
 import numpy as np
 from jaxtyping import Float
 
 from element_rl.encoders.stdim import NetworkConfig
+from element_rl.envs.registered import registration_of
 from element_rl.envs.screens import MARIO
 from element_rl.on_policy.actor import Actor, Surroundings, parameter_key
 from element_rl.on_policy.config import OnPolicyConfig, env_options, resolved
@@ -76,7 +76,7 @@ def acted_on_screen(run: RunFolder, step: int, agent: int, samples: int) -> list
     parameters = {name: array[agent] for name, array in run.load_policy(step).items()}
     shapes = {name: array.shape for name, array in parameters.items()}
     surroundings = Surroundings(
-        *(spec, gymnasium.spec(spec.name), env_options(config)),
+        *(spec, registration_of(spec.name), env_options(config)),
         *(config.a3c.local_steps, config.a3c.hidden_size, shapes),
     )
     arrays: dict[str, np.ndarray] = {

@@ -1,6 +1,7 @@
 """Tables of studies: scores of methods and their comparison, as Markdown and as CSV.
 
     write_tables         NAME.md and NAME.csv of every table of a study's results
+    show_tables          all of them on a terminal
     score_table          environment × method: mean ± std, IQM and its interval
     improvement_table    how likely one method scores higher than each of the others, per environment and over all
     aggregate_table      scores of all environments together, each divided by a reference method's mean
@@ -19,6 +20,9 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float, Num
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as RichTable
 
 from element_rl.files import write_text
 from element_rl.studies.results import Results, Table
@@ -53,6 +57,28 @@ def markdown(table: Table) -> str:
     rows = [[cell_text(cell) for cell in row] for row in table.rows]
     lines = [[_escaped(name) for name in table.columns], rulers, *[[_escaped(text) for text in row] for row in rows]]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def show_tables(results: Results, console: Console | None = None) -> None:
+    """Prints every table: drawn with lines for whoever watches, as Markdown into a file or a pipe."""
+    console = console or Console()
+    for table in results.tables:
+        if console.file.isatty():
+            console.print()
+            console.print(terminal_table(table))
+        else:
+            print(f"\n{table.title}\n\n{markdown(table)}", file=console.file)
+
+
+def terminal_table(table: Table) -> RichTable:
+    """The table as it is drawn on a terminal; what has no room is folded, never cut."""
+    columns = list(zip(*table.rows, strict=True)) or [() for _ in table.columns]
+    drawn = RichTable(title=escape(table.title), title_justify="left")
+    for name, column in zip(table.columns, columns, strict=True):
+        drawn.add_column(escape(name), justify="right" if _is_of_numbers(column) else "left", overflow="fold")
+    for row in table.rows:
+        drawn.add_row(*(escape(cell_text(cell)) for cell in row))
+    return drawn
 
 
 def csv_text(table: Table) -> str:

@@ -115,16 +115,7 @@ def _with_policies(entry: FinishedCell) -> list[int]:
 
 
 def _paths(entry: FinishedCell, agent: int, episodes: dict[int, list[np.ndarray]]) -> Paths:
-    groups = []
-    for step, found in episodes.items():
-        every = max(1, -(-sum(map(len, found)) // MOST_POINTS))
-        thinned = (path[np.unique([*range(0, len(path), every), len(path) - 1])] for path in found)
-        groups.append(
-            PathGroup(
-                f"{steps_text(step)} steps",
-                tuple(tuple((round(float(x), 2), round(float(y), 2)) for x, y in path) for path in thinned),
-            )
-        )
+    groups = [path_group(step, found) for step, found in episodes.items()]
     seed = entry.summary["seeds"][agent]
     return Paths(
         f"paths_{entry.cell.env}",
@@ -132,8 +123,16 @@ def _paths(entry: FinishedCell, agent: int, episodes: dict[int, list[np.ndarray]
         *axis_labels(entry.run.config),
         tuple(groups),
         equal_scales=equal_scales(entry.run.config),
-        start=start_of(entry),
+        start=start_of(entry.run),
     )
+
+
+def path_group(step: int, episodes: Sequence[Float[np.ndarray, "T 2"]]) -> PathGroup:
+    """Episodes of the policy of a checkpoint, with so few points that a page can hold them."""
+    every = max(1, -(-sum(map(len, episodes)) // MOST_POINTS))
+    thinned = (path[np.unique([*range(0, len(path), every), len(path) - 1])] for path in episodes)
+    points = tuple(tuple((round(float(x), 2), round(float(y), 2)) for x, y in path) for path in thinned)
+    return PathGroup(f"{steps_text(step)} steps", points)
 
 
 def _measures(entry: FinishedCell, episodes: Sequence[np.ndarray]) -> tuple[int, float, int, int]:

@@ -8,6 +8,7 @@ import gymnasium
 import mujoco
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from element_rl.envs.robots import (
     HEALTH_OPTION,
@@ -114,7 +115,22 @@ def test_every_environment_has_a_time_limit() -> None:
         ("Atn-v5", {}, "There is no environment 'Atn-v5'; did you mean Ant-v5"),
         ("ant", {}, "did you mean Ant-v5"),
         ("HalfCheeta", {}, "did you mean HalfCheetah-v5"),
-        ("Zzyzx", {}, "There is no environment 'Zzyzx'; try one of Hopper, Walker2d, Ant, Humanoid"),
+        ("Zzyzx", {}, "There is no environment 'Zzyzx'; try one of Hopper.*One of another package: package:Zzyzx"),
+        ("Ant-v9", {}, "did you mean Ant-v5"),
+        ("ALE/Breakout-v5", {}, "no environment 'ALE/Breakout-v5' until .* imported: say ale_py:ALE/Breakout-v5.$"),
+        ("mine/Walk-v0", {}, "say package:mine/Walk-v0, where package is the one that registers it"),
+        (
+            "own_world:OwnWallk-v0",
+            {},
+            "'own_world' registers no environment 'OwnWallk-v0'; did you mean own_world:OwnWalk-v0",
+        ),
+        ("own_world:Zzyzx", {}, "it registers OwnWalk-v0"),
+        ("json:Walk-v0", {}, "it registers none"),
+        (
+            "own_world:OwnFailing",
+            {},
+            "cannot be made: AttributeError: module 'mujoco' has no attribute 'MjOld'; install",
+        ),
         ("no_such_module:Ant-v5", {}, "Module 'no_such_module' of environment 'Ant-v5' cannot be imported"),
         ("CartPole-v1", {}, r"'CartPole-v1' acts in Discrete\(2\)"),
         ("Blackjack-v1", {}, "'Blackjack-v1' observes Tuple"),
@@ -129,20 +145,31 @@ def test_refusals_are_one_sentence(name: str, options: dict[str, int], message: 
     assert "\n" not in str(refusal.value)
 
 
-class ImageOrUnbounded(gymnasium.Env):
-    def __init__(self, image: bool) -> None:
-        self.observation_space = gymnasium.spaces.Box(0.0, 1.0, (4, 4) if image else (4,))
-        self.action_space = gymnasium.spaces.Box(-1.0, 1.0 if image else np.inf, (1,))
+VECTOR, IMAGE = spaces.Box(0.0, 1.0, (4,)), spaces.Box(0, 255, (40, 40, 3), np.uint8)
+TURN, CHOICE = spaces.Box(-1.0, 1.0, (1,)), spaces.Discrete(2)
 
 
-@pytest.mark.parametrize(("image", "message"), [(True, "a flat Box is needed"), (False, "infinite action bounds")])
-def test_spaces_that_cannot_be_used(image: bool, message: str) -> None:
-    gymnasium.register("element-tests/Spaces-v0", ImageOrUnbounded)
-    try:
-        with pytest.raises(ValueError, match=message):
-            describe("element-tests/Spaces-v0", image=image)
-    finally:
-        del gymnasium.registry["element-tests/Spaces-v0"]
+@pytest.mark.parametrize(
+    ("seen", "acts", "message"),
+    [
+        (VECTOR, CHOICE, "acts in Discrete.*use IntrinsicReplayBuffer with .*DQN.*wrapper ExplorationInfo"),
+        (IMAGE, CHOICE, "a flat Box is needed: use `element on-policy own_world:OwnSpaces-v0`, or .*DQN"),
+        (IMAGE, TURN, "a flat Box is needed: use IntrinsicReplayBuffer with .*SAC"),
+        (
+            spaces.Dict(a=VECTOR),
+            TURN,
+            "FlattenObservation and register the result, or use IntrinsicDictReplayBuffer.*SAC",
+        ),
+        (spaces.Dict(a=VECTOR), CHOICE, "a flat Box is needed: use IntrinsicDictReplayBuffer with .*DQN"),
+        (spaces.Tuple([CHOICE]), CHOICE, "FlattenObservation and register the result, then use IntrinsicReplayBuffer"),
+        (VECTOR, spaces.MultiDiscrete([2, 2]), "use IntrinsicCallback with .*PPO"),
+        (VECTOR, spaces.Box(-1.0, np.inf, (1,)), "infinite action bounds .*TransformAction.*IntrinsicCallback"),
+    ],
+)
+def test_a_refusal_of_spaces_names_a_way_out(seen: spaces.Space, acts: spaces.Space, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as refusal:
+        describe("own_world:OwnSpaces-v0", observation_space=seen, action_space=acts)
+    assert "\n" not in str(refusal.value)
 
 
 def test_a_missing_dependency_is_one_sentence() -> None:

@@ -73,10 +73,12 @@ def test_two_runs_a_figure_and_a_summary(compared: Path, capsys: pytest.CaptureF
     assert transferred.config["settings"]["sac"]["learn_start"] == 0
     assert RunFolder.open(compared / "scratch").config["settings"]["sac"]["learn_start"] == 100
     # Given again, there is nothing left to do.
-    stamps = {path: path.stat().st_mtime_ns for path in compared.rglob("*.safetensors")}
+    stamps = {path: path.stat().st_mtime_ns for path in compared.rglob("*") if path.is_file()}
     assert main(["--resume", str(compared)]) == 0
-    assert "transfer.png" in capsys.readouterr().out
-    assert stamps == {path: path.stat().st_mtime_ns for path in compared.rglob("*.safetensors")}
+    printed = capsys.readouterr().out
+    assert f"{compared} is finished at step " in printed
+    assert "transfer.png" in printed
+    assert stamps == {path: path.stat().st_mtime_ns for path in compared.rglob("*") if path.is_file()}
 
 
 def test_measures_by_hand() -> None:
@@ -146,7 +148,7 @@ def test_killed_at_a_random_moment(source: RunFolder, compared: Path, tmp_path: 
 
 
 def test_a_run_that_has_not_begun_is_not_begun_from_scratch(source: RunFolder, tmp_path: Path) -> None:
-    task, _ = task_settings(settings(source), source)
+    task, *_ = task_settings(settings(source), source)
     run = create_run(task, tmp_path / "run")
     (run.path / "transfer.json").write_text("{}")
     with pytest.raises(RunError, match="continue it with element finetune"):
@@ -194,7 +196,7 @@ def test_who_lost_a_policy_is_told_of_the_anchor(
     config = settings(source, compare=False)
     finetune(config, tmp_path / "alone")
     for anchor, hint in ((0.0, "--anchor 1 --anchor-halflife 30 would hold"), (1.0, "")):
-        task, _ = task_settings(config, source)
+        task, *_ = task_settings(config, source)
         _show(dataclasses.replace(config, anchor=anchor), task, tmp_path / "alone", summary)
         said = capsys.readouterr().out
         assert (hint or "Fine-tuning") in said

@@ -54,7 +54,7 @@ def test_only_the_newest_checkpoint_has_something_to_keep(source: RunFolder, tmp
 
 
 def test_it_acts_from_the_first_step_and_the_actor_waits_for_the_critics(source: RunFolder) -> None:
-    task, spec = task_settings(settings(source), source)
+    task, spec, _ = task_settings(settings(source), source)
     reward = resolved(task)[2]
     acting_at_once = dataclasses.replace(task, sac=dataclasses.replace(task.sac, learn_start=0))
     with Explorer(acting_at_once, spec, reward, None) as explorer:
@@ -87,7 +87,7 @@ def test_the_replay_begins_with_the_newest_experience_and_nothing_else_does(
     def sample(replay: ring.Replay, agent: jax.Array, tail: jax.Array, count: jax.Array) -> ring.Transitions:
         return ring.sample(jax.tree.map(lambda leaf: leaf[agent], replay), jax.random.key(0), 500, tail, count)
 
-    task, spec = task_settings(settings(source, **size), source)
+    task, spec, _ = task_settings(settings(source, **size), source)
     with Explorer(task, spec, resolved(task)[2], None) as explorer:
         explorer.begin_with(explorer.learner.state.agents, experience=kept_chunks(source, task))
         replay, ledger = jax.device_get(explorer.learner.state.replay), explorer.learner.ledger

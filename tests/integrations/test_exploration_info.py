@@ -229,6 +229,7 @@ def test_mistakes_are_answered_in_a_sentence() -> None:
         ({"memory": "elephant"}, "no memory called 'elephant'"),
         ({"cells": 0}, "cells must be at least 1"),
         ({"position": ("x",), "bounds": [(0, 1), (0, 1)]}, "bounds must be 1 pairs"),
+        ({"position": (1,)}, "which are 0 to 0; got 1"),
         ({"position": ("x",), "bounds": [(1, 0)]}, "the first of each pair below the second"),
     ):
         with pytest.raises(ValueError, match=sentence):

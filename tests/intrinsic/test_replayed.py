@@ -298,6 +298,8 @@ def test_mistakes_are_answered_by_one_sentence(tmp_path: Path) -> None:
         ({"capacity": 20}, "does not do for 3 environments"),
         ({"num_envs": 0}, "num_envs must be at least 1"),
         ({"states": np.asarray, "position": (0,)}, "leave out position"),
+        ({"position": (7,)}, "position names columns of the observation, which are 0 to 3; got 7"),
+        ({"position": (0, -1)}, "which are 0 to 3; got 0, -1"),
         ({"options": {"betta": 1}}, "does not take these options"),
         ({"env_id": "Humanoid-v4"}, "use its -v5"),
         ({"env_id": "Ant-v5"}, "observes 27 numbers"),
@@ -307,6 +309,8 @@ def test_mistakes_are_answered_by_one_sentence(tmp_path: Path) -> None:
             bonus_of(**settings)
     with pytest.raises(ValueError, match="no intrinsic reward"):
         bonus_of("extrinsic")
+    with pytest.raises(ValueError, match=r"called 'foo'; choose one of element, .*, e3b, or FILE.py:FUNCTION"):
+        bonus_of("foo")
     with pytest.raises(FileError, match="There is no bonus in"):
         IntrinsicReward.load(tmp_path / "nothing")
 

@@ -265,3 +265,7 @@ def test_command_writes_a_figure_and_refuses_a_used_folder(
     assert (tmp_path / "run" / "figures" / "offline.svg").exists()
     with pytest.raises(ValueError, match="already holds a run"):
         main(arguments)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    assert main(["--resume", str(tmp_path / "run")]) == 0
+    assert f"{tmp_path / 'run'} is finished at update 20; give --steps M" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()} == before

@@ -17,6 +17,7 @@ from element_rl.on_policy.command import main, main_mario
 from element_rl.on_policy.config import OnPolicyConfig
 from element_rl.on_policy.video import best_episode, write_video
 from element_rl.runs import RunError, RunFolder
+from element_rl.studies.report import write_run_report
 
 SMALL = ["--workers", "0", "--a3c.channels", "2", "2", "--a3c.hidden-size", "8", "--a3c.local-steps", "32"]
 ROOMS = ["Rooms-v0", "--reward", "extrinsic", "--state-dim", "4", "--env-options", "max_episode_steps=50", *SMALL]
@@ -44,6 +45,24 @@ def test_stopped_by_a_signal_and_continued(tmp_path: Path, capsys: pytest.Captur
     for name in ("figures/learning.png", "figures/coverage.png", "figures/density_map.png", "best_episode.mp4"):
         assert (out / name).stat().st_size > 1_000, name
     assert RunFolder.open(out).read_metrics()["step"][-1] == reached + 100
+    assert "best task return" in printed.out
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}
+    assert main(["--resume", str(out), "--steps", str(reached + 100)]) == 0
+    assert f"{out} is finished at step {reached + 100:,}; give --steps M" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()} == before
+    page = write_run_report(RunFolder.open(out)).read_text()
+    assert "Visited " in page
+    assert "element on-policy Rooms-v0 --reward extrinsic" in page
+
+
+def test_it_says_early_that_its_entropy_is_blind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["Rooms-v0", "--state-dim", "4", "--env-options", "max_episode_steps=50", *SMALL, "--no-figures"]
+    arguments += ["--steps", "150", "--random-seeds", "0", "--reward-options", "bandwidth=1e6"]
+    assert main([*arguments, "--out", str(tmp_path / "run")]) == 0
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Episodic entropy is ")]
+    assert len(said) == 1
+    assert "blind: at bandwidth 1e+06 the 50 states" in said[0]
+    assert "Use --reward-options bandwidth=" in said[0]
 
 
 def test_the_film_is_of_the_best_episode(tmp_path: Path) -> None:

@@ -156,4 +156,4 @@ def test_a_report_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert main(["report", str(tmp_path / "nowhere")]) == 2
     assert "There is no folder" in capsys.readouterr().err
     assert main(["report", str(tmp_path)]) == 2
-    assert "run `element study` first" in capsys.readouterr().err
+    assert "holds neither a run (config.json) nor the results of a study" in capsys.readouterr().err

@@ -64,6 +64,13 @@ def test_scores_and_means(tmp_path: Path) -> None:
 def test_curves_are_averages_of_the_seeds(tmp_path: Path) -> None:
     done = [finished_run(tmp_path, "PointMaze-v0", "element")]
     (curves,) = curves_of(done, "coverage", "cells")
+    assert [
+        curves_of(done, column, "y")[0].counts for column in ("coverage", "episode_length", "extrinsic_return")
+    ] == [
+        True,
+        True,
+        False,
+    ]
     (series,) = curves.series
     assert series.x == (100.0, 130.0, 200.0)
     assert series.middle == (15.0, 19.5, 30.0)

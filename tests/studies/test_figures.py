@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.collections import LineCollection
 from matplotlib.colors import LogNorm, to_hex
+from seen import are_whole, legend_looks, legends_of, looks, pixels_covered, sticks_out, ticks_of
 
 from element_rl.plots.style import COLOURS, QUIET
 from element_rl.studies.figures import (
@@ -160,6 +161,33 @@ def test_panels_have_one_legend(results: Results) -> None:
     assert all(axes.get_legend() is None for axes in figure.axes)
 
 
+@pytest.mark.parametrize("lines", [5, 21])
+def test_a_legend_covers_nothing(lines: int) -> None:
+    """Lines that cross the whole panel, as the depth reached in the maze does."""
+    x = tuple(float(n) for n in range(1, 61))
+    waves = [np.sin(np.array(x) * (0.3 + 0.05 * n)) for n in range(lines)]
+    series = [Series(f"m{n}", x, tuple(w), tuple(w - 0.1), tuple(w + 0.1)) for n, w in enumerate(waves)]
+    curves = Curves("depth", "Depth reached", "episode", "steps", tuple(series), NOTE)
+    figure = draw_curves([curves], series_styles(Results("s", "S", "?", "smoke", "c", (), curves=(curves,))))
+    assert len(legends_of(figure)) == 1
+    assert legend_looks(figure) == looks(figure)
+    assert len(set(looks(figure).values())) == lines
+    assert pixels_covered(figure) == 0
+    assert not sticks_out(figure)
+
+
+@pytest.mark.parametrize("values", [(0.0, 0.5, 0.9), (1.0, 2.0, 2.5), (600.2, 600.4, 600.7)])
+def test_counts_have_whole_ticks(values: tuple[float, ...]) -> None:
+    series = Series("element", (1.0, 2.0, 3.0), values)
+    curves = Curves("c", "C", "epochs", "unique cells", (series,), counts=True)
+    (axes,) = draw_curves([curves], {"element": {"color": COLOURS[0]}}).axes
+    assert are_whole(ticks_of(axes.xaxis))
+    assert are_whole(ticks_of(axes.yaxis))
+    assert axes.get_ylim()[0] <= min(values) < max(values) <= axes.get_ylim()[1]
+    (free,) = draw_curves([dataclasses.replace(curves, counts=False)], {"element": {"color": COLOURS[0]}}).axes
+    assert not are_whole(ticks_of(free.yaxis))
+
+
 def test_maps_share_their_scale(results: Results) -> None:
     figure = draw_maps(results.maps[:2])
     images = [image for axes in figure.axes for image in axes.get_images()]
@@ -192,6 +220,8 @@ def test_paths_go_from_dark_to_light(results: Results) -> None:
     assert colours[0] == "#440154"
     brightness = [sum(group.get_color()[0][:3]) for group in groups]
     assert brightness[-1] > brightness[0]
+    written = [text.get_text() for text in figure.axes[1].get_yticklabels()]
+    assert written == ["200k steps", "400k steps", "600k steps", "800k steps", "1000k steps", "1200k steps"]
 
 
 def test_scatter_has_a_diagonal(results: Results) -> None:

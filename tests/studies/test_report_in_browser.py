@@ -73,6 +73,17 @@ def test_readable_on_a_telephone_and_on_a_wide_screen(
     assert browser.problems() == []
 
 
+def test_counts_have_whole_ticks(browser: Browser, tmp_path) -> None:
+    lines = [Series("element", (1.0, 2.0, 3.0), values) for values in ((0.0, 0.5, 0.9), (600.2, 600.4, 600.7))]
+    curves = [Curves(f"c{n}", "C", "epochs", "cells", (line,), counts=True) for n, line in enumerate(lines)]
+    write_results(tmp_path, dataclasses.replace(empty_results(), curves=tuple(curves)))
+    browser.open(write_report(tmp_path).as_uri(), 1600)
+    written = browser.evaluate(
+        "[...document.querySelectorAll('.chart > svg')].map(s => [...s.querySelectorAll('.tick')].map(t => t.textContent))"
+    )
+    assert [sorted(set(texts)) for texts in written] == [["0", "1", "2", "3"], ["1", "2", "3", "600", "601"]]
+
+
 def test_one_slider_moves_all_maps_of_its_group(browser: Browser, study: str) -> None:
     browser.open(study)
     ant, hopper = (browser.evaluate(PIXELS.format(group=group)) for group in (0, 1))

@@ -2,9 +2,11 @@
 
 import csv
 import io
+import re
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from element_rl.studies.results import Results, Table
 from element_rl.studies.tables import (
@@ -16,6 +18,7 @@ from element_rl.studies.tables import (
     markdown,
     score_table,
     sentences,
+    show_tables,
     write_tables,
 )
 
@@ -31,6 +34,27 @@ SCORES = {
         "random": np.array([50.0]),
     },
 }
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_on_a_terminal_tables_have_lines_and_nothing_is_cut() -> None:
+    columns = ("environment", "method", "seeds", "mean ± std (cells)", "IQM", "95 % from", "to", "a note")
+    rows = (("PointMaze-v0", "element [paper]", 5, "2,150.0 ± 111.8", 2133.3, 2033.3, 2266.7, "seen " * 6),)
+    results = Results("s", "S", "?", "smoke", "c", (), tables=(Table("t", "Cells", columns, rows),))
+    screen, pipe = Terminal(), io.StringIO()
+    show_tables(results, Console(file=screen, width=80))
+    show_tables(results, Console(file=pipe, width=80))
+    text = screen.getvalue()
+    assert "| ---" not in text
+    assert "│" in text
+    assert "…" not in text
+    assert "[paper]" in text
+    assert max(map(len, re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines())) <= 80
+    assert pipe.getvalue() == f"\nCells\n\n{markdown(results.tables[0])}\n"
 
 
 def test_markdown() -> None:

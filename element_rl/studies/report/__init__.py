@@ -1,25 +1,29 @@
-"""The page of a study: one HTML file that opens from disk and needs nothing else.
+"""The page of a study or of a run: one HTML file that opens from disk and needs nothing else.
 
     __init__.py     fills page/page.html
+    run_results.py  what there is to say of one run, in the form of a study's results
     sections.py     what is text and tables, as HTML that is there without any script
     html_tables.py  tables that can be sorted
     drawings.py     what the scripts draw: curves, maps, paths and points, as small as they can be said
     page/           the template, its style and its scripts
 
-Everything comes from results.json. The page may load nothing from anywhere and run no script but its own: its content
-security policy says so to the browser. Text from the results is escaped in `sections.py`, and in JSON here.
+Everything comes from results.json, or from a run's folder. The page may load nothing from anywhere and run no script but its
+own: its content security policy says so to the browser. Text from the results is escaped in `sections.py`, and in JSON here.
 """
 
 import base64
 import hashlib
 import json
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from string import Template
 
 from element_rl.files import to_json, write_text
 from element_rl.plots.style import COLOURS
+from element_rl.runs import RunFolder
 from element_rl.studies.report.drawings import colour_indices, drawings
+from element_rl.studies.report.run_results import run_facts, run_results
 from element_rl.studies.report.sections import body, text
 from element_rl.studies.results import Results, read_results
 
@@ -33,8 +37,15 @@ def write_report(folder: Path, out: Path | None = None) -> Path:
     return path
 
 
-def page(results: Results) -> str:
-    """The whole page."""
+def write_run_report(run: RunFolder, out: Path | None = None) -> Path:
+    """Writes the page of a run (default: report.html in its folder) and returns where it is."""
+    path = run.path / "report.html" if out is None else out
+    write_text(path, page(run_results(run), run_facts(run)))
+    return path
+
+
+def page(results: Results, facts: Mapping[str, str] | None = None) -> str:
+    """The whole page. `facts` stand below its title, where it is not a study's."""
     colours = colour_indices(results)
     script = f'"use strict";\n(() => {{\n{"".join(_template(name) for name in SCRIPTS)}}})();'
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -42,7 +53,7 @@ def page(results: Results) -> str:
         title=text(results.title),
         colours=_colour_rules(max(colours.values())),
         style=_template("page.css"),
-        body=body(results, colours),
+        body=body(results, colours, facts),
         data=embedded_json(drawings(results, colours)),
         script=script,
         script_digest=digest,

@@ -78,7 +78,8 @@ def _curves(item: Curves) -> dict[str, Any]:
         }
         for line in item.series
     ]
-    return {"title": item.title, "xLabel": item.x_label, "yLabel": item.y_label, "series": series}
+    labels = {"title": item.title, "xLabel": item.x_label, "yLabel": item.y_label}
+    return {**labels, "counts": item.counts, "series": series}
 
 
 def _scatter(item: Scatter) -> dict[str, Any]:

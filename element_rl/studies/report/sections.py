@@ -18,8 +18,8 @@ Colours = Mapping[str, int]  # a method's name → which colour it has
 _MARKS = {"done": "✓", "failed": "✕", "missing": "○"}
 
 
-def body(results: Results, colours: Colours) -> str:
-    """Everything between the head and the scripts of a page."""
+def body(results: Results, colours: Colours, facts: Mapping[str, str] | None = None) -> str:
+    """Everything between the head and the scripts of a page. `facts` stand below its title instead of a study's."""
     sections = [
         ("findings", "Findings", _findings(results)),
         ("tables", "Tables", _tables(results, colours)),
@@ -39,7 +39,7 @@ def body(results: Results, colours: Colours) -> str:
         for name, heading, content in present
     )
     return (
-        f'{_header(results)}<nav aria-label="Sections"><ul>{links}</ul></nav><main>'
+        f'{_header(results, facts)}<nav aria-label="Sections"><ul>{links}</ul></nav><main>'
         "<noscript><p>The drawings of this page need JavaScript; its text and tables do not.</p></noscript>"
         f"{parts}</main>"
     )
@@ -50,17 +50,25 @@ def text(value: object) -> str:
     return escape(str(value))
 
 
-def _header(results: Results) -> str:
+def _header(results: Results, given: Mapping[str, str] | None) -> str:
+    if given is not None:
+        facts = [f"{text(name)} <b>{text(value)}</b>" for name, value in given.items()]
+    else:
+        facts = _facts_of_a_study(results)
+    return (
+        f'<header><h1>{text(results.title)}</h1><p class="question">{text(results.question)}</p>'
+        f'<p class="facts">{"".join(f"<span>{fact}</span>" for fact in facts)}</p></header>'
+    )
+
+
+def _facts_of_a_study(results: Results) -> list[str]:
     facts = [f"study <b>{text(results.study)}</b>", f"scale <b>{text(results.scale)}</b>"]
     seeds = sorted({cell.seeds for cell in results.cells})
     if seeds:
         spread = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]}–{seeds[-1]}"
         facts.append(f"<b>{spread}</b> seed{'' if seeds == [1] else 's'} per cell")
         facts.append(_states(results.cells))
-    return (
-        f'<header><h1>{text(results.title)}</h1><p class="question">{text(results.question)}</p>'
-        f'<p class="facts">{"".join(f"<span>{fact}</span>" for fact in facts)}</p></header>'
-    )
+    return facts
 
 
 def _states(cells: Sequence[CellRecord]) -> str:
@@ -154,7 +162,7 @@ def _failures(cells: Sequence[CellRecord]) -> str:
 def _configuration(settings: Mapping[str, Any]) -> str:
     if not settings:
         return ""
-    return f"<details><summary>All settings of this study</summary>{_entries(settings)}</details>"
+    return f"<details><summary>All settings</summary>{_entries(settings)}</details>"
 
 
 def _entries(values: Mapping[str, Any]) -> str:

@@ -22,7 +22,10 @@ function drawCurves(host, data) {
     const limits = [padded(range([stops]), 0.0), padded(range(values), 0.04)];
     if (range(values)[0] >= 0) limits[1][0] = Math.max(0, limits[1][0]); // no ticks below 0 for what cannot be negative
     if (limits[0][0] === limits[0][1]) limits[0] = padded(limits[0], 0.1);
-    axes = drawAxes(chart, { ...data, width, height, limits, label: data.title });
+    const [low, high] = limits[1];
+    if (data.counts && high - low < 2) limits[1] = [Math.floor(low), Math.ceil(high)]; // so there are whole numbers to write
+    const whole = { x: stops.every(Number.isInteger), y: data.counts };
+    axes = drawAxes(chart, { ...data, width, height, limits, label: data.title, whole });
     for (const line of series) drawBand(axes, line);
     for (const line of series) drawLine(axes, line);
     axes.cursor = svg("g", { class: "cursor" }, axes.root);

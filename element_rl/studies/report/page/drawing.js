@@ -84,11 +84,12 @@ function powerText(value) {
   return (digits === "1.0" ? "" : `${digits.replace(".0", "").replace("-", "−")} × `) + `10${raised}`;
 }
 
-// About `count` round numbers from low to high.
-function ticks(low, high, count) {
+// About `count` round numbers from low to high, `whole` ones for what is counted.
+function ticks(low, high, count, whole = false) {
   const rough = (high - low) / Math.max(1, count);
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = power * ([1, 2, 2.5, 5, 10].find((factor) => factor * power >= rough * 0.999) ?? 10);
+  const fits = (step) => step >= rough * 0.999 && (!whole || Number.isInteger(step));
+  const step = [1, 2, 2.5, 5, 10].map((factor) => factor * power).find(fits) ?? (whole ? Math.ceil(rough) : 10 * power);
   const found = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) found.push(i * step);
   return found;
@@ -115,10 +116,10 @@ function box(width, height, yTexts) {
 }
 
 // An SVG with grid, ticks and labels. Returns it and functions from values to pixels. Where the area must have an exact
-// shape, its left edge is given.
-function drawAxes(host, { width, height, limits, xLabel, yLabel, grid = true, label = "", leftEdge = null }) {
+// shape, its left edge is given. `whole`: which of x and y are counts.
+function drawAxes(host, { width, height, limits, xLabel, yLabel, grid = true, label = "", leftEdge = null, whole = {} }) {
   const [[left, right], [low, high]] = limits;
-  const yTicks = ticks(low, high, Math.min(8, Math.max(2, (height - 48) / 40)));
+  const yTicks = ticks(low, high, Math.min(8, Math.max(2, (height - 48) / 40)), whole.y);
   const yTexts = tickTexts(yTicks);
   const area = box(width, height, yTexts);
   area.left = leftEdge ?? area.left;
@@ -126,7 +127,7 @@ function drawAxes(host, { width, height, limits, xLabel, yLabel, grid = true, la
   const y = (value) => area.bottom - ((value - low) / (high - low)) * (area.bottom - area.top);
   host.querySelector(":scope > svg")?.remove();
   const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label }, host);
-  const xTicks = ticks(left, right, Math.min(8, Math.max(2, (area.right - area.left) / 50)));
+  const xTicks = ticks(left, right, Math.min(8, Math.max(2, (area.right - area.left) / 50)), whole.x);
   const xTexts = tickTexts(xTicks);
   xTicks.forEach((value, i) => {
     if (grid) svg("line", { class: "gridline", x1: x(value), x2: x(value), y1: area.top, y2: area.bottom }, root);

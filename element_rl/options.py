@@ -1,0 +1,155 @@
+"""How every command reads its options: a dataclass in, the user's choices out.
+
+    @dataclass(frozen=True)
+    class Settings:
+        # Environment steps per agent.
+        steps: int = 1_000_000
+        # Weight of the lifelong reward; 0 for the episodic reward alone. (default: 0.5)
+        beta: float | None = None
+
+    settings = read_options(Settings, arguments, "element explore")
+
+The comment above a field is the option's text in `--help`. A default of `None` or of nothing says
+nothing: there the comment ends with what will be used, in the form shown. Counts may be written as
+1e6, and no type is shown as "or None", though the word None is taken for it.
+"""
+
+import dataclasses
+import re
+import types
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeVar, Union, get_args
+
+import tyro
+from tyro.constructors import (
+    ConstructorRegistry,
+    PrimitiveConstructorSpec,
+    PrimitiveTypeInfo,
+    StructConstructorSpec,
+    StructFieldSpec,
+    StructTypeInfo,
+    UnsupportedTypeAnnotationError,
+)
+
+Options = TypeVar("Options")
+HelpText = str | Callable[[], str | None] | None
+
+NO_VALUE = ("None", "")  # how tyro writes a default of None, and one of no values
+WRITTEN_DEFAULT = re.compile(r"\s*\(default: (.*)\)$")
+AS_TYRO_DOES = "as tyro does"  # among a type's markers: our rule for dataclasses is asking tyro's
+
+rules = ConstructorRegistry()
+
+
+def read_options(
+    kind: type[Options],
+    arguments: Sequence[str],
+    command: str,
+    default: Options | None = None,
+    description: str | None = None,
+) -> Options:
+    """The dataclass as the command line has it. `default` is taken where nothing is said."""
+    options: dict[str, Any] = {"prog": command, "description": description, "registry": rules}
+    if default is not None:
+        options["default"] = default
+    read: Options = tyro.cli(kind, args=arguments, **options)
+    return read
+
+
+@rules.struct_rule
+def described_fields(info: StructTypeInfo) -> StructConstructorSpec | None:
+    """Fields as tyro finds them, with the defaults that their comments tell of."""
+    if not dataclasses.is_dataclass(info.type) or AS_TYRO_DOES in info.markers:
+        return None
+    asked = dataclasses.replace(info, markers=(*info.markers, AS_TYRO_DOES))
+    found = ConstructorRegistry.get_struct_spec(asked)
+    if not isinstance(found, StructConstructorSpec):
+        return None
+    return dataclasses.replace(found, fields=tuple(map(described, found.fields)))
+
+
+def described(field: StructFieldSpec) -> StructFieldSpec:
+    """A field whose help tells the default that will be used, unless it has a hint of its own."""
+    kind, *own = get_args(field.type) if hasattr(field.type, "__metadata__") else (field.type,)
+    shown = tyro.conf.arg(help_behavior_hint=lambda value: default_hint(field.helptext, value))
+    annotated: Any = Annotated[(kind, shown, *own)]
+    return dataclasses.replace(field, type=annotated, helptext=lambda: sentence(field.helptext))
+
+
+def sentence(text: HelpText) -> str | None:
+    """What an option's comment says before it comes to the default."""
+    return WRITTEN_DEFAULT.sub("", read_text(text)) or None
+
+
+def default_hint(text: HelpText, value: str) -> str:
+    """What is printed behind an option's text: its default, or what stands for none."""
+    written = WRITTEN_DEFAULT.search(read_text(text))
+    return f"(default: {written[1] if written and value in NO_VALUE else value})"
+
+
+def read_text(text: HelpText) -> str:
+    """The text of a field's comment, in one line. (tyro looks for it when help is asked for.)"""
+    return " ".join(((text() if callable(text) else text) or "").split())
+
+
+@rules.primitive_rule
+def count(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[int] | None:
+    """Integers, 1e6 among them."""
+    if info.type is not int:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="INT",
+        instance_from_str=lambda words: whole_number(words[0]),
+        is_instance=lambda value: isinstance(value, int) and not isinstance(value, bool),
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
+def whole_number(text: str) -> int:
+    """250000, 250_000 and 2.5e5 are the same number; 1.5 is none."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        number = float(text)
+    except ValueError:
+        number = float("nan")
+    if not number.is_integer():
+        raise ValueError(f"a whole number is needed, such as 250000 or 2.5e5, got {text!r}.")
+    return int(number)
+
+
+@rules.primitive_rule
+def value_or_none(
+    info: PrimitiveTypeInfo,
+) -> PrimitiveConstructorSpec[Any] | UnsupportedTypeAnnotationError | None:
+    """`float | None` is shown as FLOAT. The word None is taken too."""
+    choices = get_args(info.type) if info.type_origin in (Union, types.UnionType) else ()
+    kinds = [choice for choice in choices if choice is not types.NoneType]
+    if len(kinds) != 1 or len(kinds) == len(choices):
+        return None
+    found = ConstructorRegistry.get_primitive_spec(PrimitiveTypeInfo.make(kinds[0], info.markers))
+    if isinstance(found, UnsupportedTypeAnnotationError):
+        return found
+    several = isinstance(found.nargs, int) and found.nargs != 1
+
+    def read(words: list[str]) -> Any:
+        if words == ["None"]:
+            return None
+        if several and len(words) != found.nargs:
+            raise ValueError(f"{found.nargs} values are needed, got {len(words)}.")
+        return found.instance_from_str(words)
+
+    def written(value: Any) -> list[str]:
+        return ["None"] if value is None else found.str_from_instance(value)
+
+    return dataclasses.replace(
+        found,
+        nargs="*" if several else found.nargs,
+        choices=None if found.choices is None else (*found.choices, "None"),
+        instance_from_str=read,
+        is_instance=lambda value: value is None or found.is_instance(value),
+        str_from_instance=written,
+    )

@@ -1,0 +1,270 @@
+"""One run of `explore`, `on-policy` or `mario` in the form of a study's results, so that the same page can show it.
+
+Everything is read from the run's folder: summary.json, metrics.csv, config.json, checkpoints/ and, where somebody has acted
+with the policies, evaluation/. A run that is not done is shown as far as it is.
+"""
+
+import dataclasses
+import re
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from element_rl.config import ExploreConfig
+from element_rl.files import FileError, read_arrays, read_json_object, to_json
+from element_rl.metrics_log import FINAL_SHARE
+from element_rl.on_policy.config import OnPolicyConfig
+from element_rl.plots.maps import axis_labels, equal_scales
+from element_rl.provenance import hardware_text, versions_text
+from element_rl.runs import RunFolder
+from element_rl.settings import options_of
+from element_rl.studies.comparison import start_of, visits_map
+from element_rl.studies.figures import REFERENCE
+from element_rl.studies.results import COUNTED, Curves, Map, Paths, Results, Series, Table
+from element_rl.studies.trajectories import path_group
+
+QUANTITIES = {  # columns of the metrics that are drawn, if anything was logged in them → what stands along the axis
+    "coverage": "coverage (cells)",
+    "furthest": "furthest place",
+    "episodic_entropy": "episodic entropy (bits)",
+    "entropy_saturation": "entropy / its ceiling",
+    "episode_length": "episode length (steps)",
+    "extrinsic_return": "task return",
+    "reward_episodic": "mean episodic reward",
+    "reward_lifelong": "mean lifelong reward",
+    "memory_size": "remembered states",
+    "policy_entropy": "policy entropy",
+    "temperature": "temperature",
+    "critic_loss": "critic loss",
+    "actor_loss": "actor loss",
+}
+PER_SEED = {  # of a summary → the heading of its column
+    "coverage": "coverage (cells)",
+    "furthest": "furthest",
+    "episodic_entropy": "episodic entropy (bits)",
+    "episode_length": "episode length",
+    "extrinsic_return": "task return",
+    "best_return": "best task return",
+    "best_length": "its steps",
+}
+MOST_SEEDS_SHOWN = 5  # each on a map of its own
+SETTINGS_OF_ELEMENT = ("beta", "estimator", "bandwidth")  # are decided for every run, and refused for other rewards
+
+
+def run_results(run: RunFolder) -> Results:
+    """What a run has to show."""
+    _refuse_others(run)
+    summary, settings = run.read_summary(), run.config["settings"]
+    return Results(
+        study="run",
+        title=f"{run.config['env']}: {run.config['reward']}",
+        question=f"The run {run.path.resolve().name}: where its agents have been, and what they measured on the way.",
+        scale="",
+        command=_command(run),
+        cells=(),
+        findings=_findings(run, summary),
+        notes=_notes(summary),
+        tables=(*_summary_tables(summary), *_evaluation_tables(run)),
+        curves=_curves(run, summary),
+        maps=_maps(run),
+        paths=_paths(run),
+        settings=settings,
+        provenance=_provenance(summary),
+    )
+
+
+def run_facts(run: RunFolder) -> dict[str, str]:
+    """What stands below the title."""
+    settings, done = run.config["settings"], _steps_done(run)
+    state = "finished" if run.read_summary() and done >= settings["steps"] else "not finished"
+    steps = f"{done:,}" if state == "finished" else f"{done:,} of {settings['steps']:,}"
+    return {
+        "environment": run.config["env"],
+        "reward": run.config["reward"],
+        "steps per seed": steps,
+        "seeds": str(settings["seeds"]),
+        "run": state,
+    }
+
+
+def _refuse_others(run: RunFolder) -> None:
+    settings = run.config.get("settings")
+    if not isinstance(settings, dict) or not {"steps", "seeds", "reward"} <= settings.keys():
+        raise FileError(f"{run.path} is no run of explore, on-policy or mario: of others no page is made.")
+
+
+def _steps_done(run: RunFolder) -> int:
+    logged = run.read_metrics().get("step", np.zeros(0))
+    return max(int(run.read_summary().get("steps", 0)), int(logged.max(initial=0)))
+
+
+def _findings(run: RunFolder, summary: dict[str, Any]) -> tuple[str, ...]:
+    if not summary:
+        return (f"The run is not finished: it is at step {_steps_done(run):,}.",)
+    sentences = []
+    random = summary.get("random_policy") or {}
+    cells, by_chance = _mean(summary["coverage"]), _mean(random.get("coverage"))
+    if cells is not None:
+        beside = ""
+        if by_chance:
+            beside = f", {cells / by_chance:.2f} times as many as a random policy in as many steps ({by_chance:,.0f})"
+        sentences.append(f"Visited {cells:,.0f} cells of the map{_per_seed(summary)}{beside}.")
+    entropy, share = _mean(summary["episodic_entropy"]), _mean(summary["entropy_saturation"])
+    if entropy is not None and share is not None:
+        sentences.append(f"An episode's entropy is {entropy:.2f} bits at the end, {share:.0%} of its ceiling.")
+    best = [value for value in summary.get("best_return") or [] if value is not None]
+    if best:
+        index = summary["best_return"].index(max(best))
+        sentences.append(
+            f"The best episode, of seed {summary['seeds'][index]}, had a task return of {max(best):,.2f} in "
+            f"{summary['best_length'][index]:,} steps."
+        )
+    return tuple(sentences)
+
+
+def _per_seed(summary: dict[str, Any]) -> str:
+    return f" per seed, in the mean of {len(summary['seeds'])}" if len(summary["seeds"]) > 1 else ""
+
+
+def _mean(values: Sequence[float | int | None] | None) -> float | None:
+    known = [value for value in values or [] if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def _notes(summary: dict[str, Any]) -> tuple[str, ...]:
+    notes = []
+    if summary:
+        notes.append(
+            "Coverage and best return are of the whole run. The other numbers of the table are means over its last "
+            f"{FINAL_SHARE * 100:.0f} %, of the random policy over all of it."
+        )
+    if summary.get("update_interval") and summary.get("reward") == "element":
+        notes.append(
+            f"The lifelong memory takes in {summary['update_steps']:,} steps every {summary['update_interval']:,}."
+        )
+    return tuple(notes)
+
+
+def _summary_tables(summary: dict[str, Any]) -> tuple[Table, ...]:
+    """A line per seed of the run, and of the random policy beside it."""
+    if not summary:
+        return ()
+    known = [name for name in PER_SEED if any(value is not None for value in summary.get(name) or [])]
+    rows: list[tuple[Any, ...]] = []
+    for label, measured in ((summary["reward"], summary), (REFERENCE, summary.get("random_policy") or {})):
+        for index, seed in enumerate(measured.get("seeds", [])):
+            values = (measured[name][index] if name in measured else None for name in known)
+            rows.append((label, str(seed), *values))
+    return (Table("summary", "Every seed", ("policy", "seed", *(PER_SEED[name] for name in known)), tuple(rows)),)
+
+
+def _evaluation_tables(run: RunFolder) -> tuple[Table, ...]:
+    """A line per checkpoint, as `element evaluate` found it."""
+    path = run.evaluation_path / "evaluation.json"
+    if not path.is_file():
+        return ()
+    headings = {
+        "step": "checkpoint (step)",
+        "episodes": "episodes",
+        "extrinsic_return": "task return",
+        "episode_length": "length",
+        "episodic_entropy": "entropy (bits)",
+        "coverage": "cells",
+    }
+    rows = tuple(tuple(row.get(name) for name in headings) for row in read_json_object(path)["checkpoints"])
+    note = "Means over the episodes of all seeds; cells: visited by any of them."
+    return (Table("evaluation", "What the policy of each checkpoint does", tuple(headings.values()), rows, note),)
+
+
+def _curves(run: RunFolder, summary: dict[str, Any]) -> tuple[Curves, ...]:
+    metrics = run.read_metrics()
+    drawn = []
+    for column, label in QUANTITIES.items():
+        if column not in metrics or not np.isfinite(metrics[column]).any():
+            continue
+        series = [_series(run.config["reward"], metrics, column)]
+        several = run.config["settings"]["seeds"] > 1
+        note = "Line: mean over seeds. Band: from the lowest to the highest." if several else ""
+        reference = _mean((summary.get("random_policy") or {}).get(column))
+        if reference is not None:
+            ends = (0.0, float(metrics["step"].max()))
+            series.append(Series(REFERENCE, ends, (reference, reference)))
+            note = f"{note} Dashed: a random policy, after as many steps as the run has.".strip()
+        title = label.partition(" (")[0].capitalize()
+        drawn.append(Curves(column, title, "environment steps per seed", label, tuple(series), note, column in COUNTED))
+    return tuple(drawn)
+
+
+def _series(label: str, metrics: dict[str, np.ndarray], column: str) -> Series:
+    """Mean and range over the seeds that have a value."""
+    known = np.isfinite(metrics[column])
+    steps = np.unique(metrics["step"][known])
+    values = [metrics[column][known & (metrics["step"] == step)] for step in steps]
+    of_each = [tuple(float(f"{measure(entry):.6g}") for entry in values) for measure in (np.mean, np.min, np.max)]
+    middle, low, high = of_each
+    band = (low, high) if low != high else ((), ())
+    return Series(label, tuple(map(float, steps)), middle, *band)
+
+
+def _maps(run: RunFolder) -> tuple[Map, ...]:
+    """All seeds together and, where there are several, some alone."""
+    steps = run.checkpoint_steps()
+    if not run.config.get("coverage_bounds") or not steps:
+        return ()
+    first, count = run.config["settings"]["seed"], run.config["settings"]["seeds"]
+    shown = {f"seed {first + seed}": slice(seed, seed + 1) for seed in range(min(count, MOST_SEEDS_SHOWN))}
+    if count > 1:
+        shown = {"all seeds": slice(None), **shown}
+    group = "Where the agents have been"
+    return tuple(
+        visits_map(run, steps, f"visits of {title}", title, "visits", group, seeds) for title, seeds in shown.items()
+    )
+
+
+def _paths(run: RunFolder) -> tuple[Paths, ...]:
+    """Episodes of the checkpoints' policies, as `element evaluate` recorded them."""
+    file = run.evaluation_path / "trajectories.safetensors"
+    if not file.is_file() or not run.config.get("coverage_bounds"):
+        return ()
+    groups = []
+    for name, positions in sorted(read_arrays(file)[0].items()):
+        match = re.fullmatch(r"step_(\d+)/positions", name)
+        episodes = [_to_its_end(episode) for episode in positions]
+        if match and any(map(len, episodes)):
+            groups.append(path_group(int(match[1]), [episode for episode in episodes if len(episode)]))
+    title = "Episodes of the policies of its checkpoints"
+    labels = axis_labels(run.config)
+    alike = equal_scales(run.config)
+    return (Paths("paths", title, *labels, tuple(groups), alike, start_of(run)),) if groups else ()
+
+
+def _to_its_end(episode: Float[np.ndarray, "T 2"]) -> Float[np.ndarray, "L 2"]:
+    """Without the NaN that fill an episode up."""
+    return episode[np.isfinite(episode).all(axis=1)]
+
+
+def _provenance(summary: dict[str, Any]) -> dict[str, str]:
+    if not summary:
+        return {}
+    together = " of all seeds together" if len(summary["seeds"]) > 1 else ""
+    return {
+        "commit": str(summary.get("commit")),
+        "hardware": hardware_text(summary.get("hardware")),
+        "versions": versions_text(summary.get("versions")),
+        "training": f"{summary['wall_seconds']:,.0f} s, {summary['env_steps_per_second']:,.0f} steps/s{together}",
+    }
+
+
+def _command(run: RunFolder) -> str:
+    """With every setting that is not the default, also those that were decided for this run."""
+    settings = dict(run.config["settings"])
+    on_policy = bool(run.config.get("on_policy"))
+    env = settings.pop("env")
+    kind = OnPolicyConfig if on_policy else ExploreConfig
+    if not on_policy and settings["reward"] != "element":
+        settings = {name: value for name, value in settings.items() if name not in SETTINGS_OF_ELEMENT}
+    options = options_of(settings, to_json(dataclasses.asdict(kind(env))))
+    return shlex.join(["element", "on-policy" if on_policy else "explore", env, *options])

@@ -1,0 +1,185 @@
+"""What a terminal of 80 columns shows of a run, and what a log file gets."""
+
+import io
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from element_rl import progress as explore_progress
+from element_rl.bars import bar_or_lines, stages_or_lines
+from element_rl.collect import command as collect_command
+from element_rl.explore import COMPILING, Progress, random_policy_watcher
+from element_rl.finetune import command as finetune_command
+from element_rl.offline import command as offline_command
+from element_rl.on_policy import command as on_policy_command
+from element_rl.pretraining import command as pretraining_command
+
+METRICS = {
+    **{"coverage": 1234.0, "episodic_entropy": 9.87, "episode_length": 1000.0, "memory_size": 50000.0},
+    **{
+        "furthest": 3161.0,
+        "extrinsic_return": 1234.5,
+        "normalised_score": 0.5,
+        "q_mean": 12.0,
+        "conservative_gap": 1.0,
+    },
+    **{"kept": 9999.0, "episodes": 10000.0, "training_loss": 1.0, "validation_loss": 1.0, "best_epoch": 3.0},
+}
+
+
+class Terminal(io.StringIO):
+    """A file that says it is a terminal, and keeps what is drawn on it."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def rows(self) -> list[str]:
+        """Every row that was drawn, without colours."""
+        plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.getvalue())
+        return [row.rstrip() for row in re.split(r"[\r\n]+", plain) if row.strip()]
+
+
+def drawn(watch_all: Callable[[Console], None], width: int = 80) -> list[str]:
+    terminal = Terminal()
+    watch_all(Console(file=terminal, width=width))
+    return terminal.rows()
+
+
+def half_done(status: Callable[[Progress], Any], unit: str = "steps", agents: int = 5) -> Callable[[Console], None]:
+    def watch_all(console: Console) -> None:
+        with bar_or_lines(console, unit, 1_000_000, status) as watch:
+            for step in (499_000, 499_500, 500_000):
+                watch(Progress(step, 1_000_000, 5_000.0, METRICS, agents))
+                time.sleep(0.01)
+
+    return watch_all
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        explore_progress._status,
+        on_policy_command._status,
+        offline_command._status,
+        collect_command._status,
+        finetune_command._status,
+    ],
+)
+def test_count_and_time_left_are_whole_in_80_columns(status: Callable[[Progress], Any]) -> None:
+    row = drawn(half_done(status))[-1]
+    assert len(row) <= 80
+    assert "500,000/1,000,000" in row
+    assert re.search(r"\d:\d\d:\d\d left", row)
+    assert re.search(r"[\d,.]+ steps/s per seed", row)
+    assert "…" not in row
+
+
+def test_the_last_measures_give_way_first() -> None:
+    wide, narrow = (drawn(half_done(explore_progress._status), width)[-1] for width in (160, 80))
+    for part in ("cells 1,234", "entropy 9.87", "length 1000", "memory 50,000"):
+        assert part in wide
+    assert "memory" not in narrow
+
+
+def test_stages_fit_too() -> None:
+    def watch_all(console: Console) -> None:
+        units = finetune_command.UNITS
+        with stages_or_lines(console, units, lambda stage, now: finetune_command._status(now)) as watch:
+            for stage in units:
+                for step in (499_000, 500_000):
+                    watch(stage, Progress(step, 1_000_000, 5_000.0, METRICS, 5))
+                    time.sleep(0.01)
+
+    rows = drawn(watch_all)[-3:]
+    assert [row.split()[0] for row in rows] == ["choosing", "transferred", "from"]
+    for row in rows:
+        assert len(row) <= 80
+        assert re.search(r"500,000/1,000,000 \d+:\d\d:\d\d left", row)
+
+
+def test_an_encoder_in_training_fits_too() -> None:
+    def watch_all(console: Console) -> None:
+        with stages_or_lines(console, {"frames": "steps", "epochs": ""}, pretraining_command._status) as watch:
+            watch("frames", Progress(50_000, 100_000, 900.0, METRICS))
+            watch("epochs", Progress(0, 100, 0.0, {}, doing=COMPILING))
+            if trained:
+                watch("epochs", Progress(3, 100, 12.5, METRICS))
+
+    trained = False
+    assert COMPILING in drawn(watch_all)[-1]
+    trained = True
+    frames, epochs = drawn(watch_all)[-2:]
+    assert "50,000/100,000" in frames
+    assert re.search(r"3/100 +-:--:-- left loss 1.000", epochs)
+    assert max(map(len, (frames, epochs))) <= 80
+
+
+def test_bar_speed_and_time_left_count_the_same() -> None:
+    """Five agents: the bar has the steps of one of them, and so has the speed."""
+    began = time.monotonic()
+
+    def watch_all(console: Console) -> None:
+        with bar_or_lines(console, "steps", 100_000, lambda now: ()) as watch:
+            for step in range(0, 1_100, 100):
+                watch(Progress(step, 100_000, 1e9, {}, 5))
+                time.sleep(0.02)
+
+    row = drawn(watch_all)[-1]
+    seconds = time.monotonic() - began
+    speed = float(re.search(r"([\d,]+) steps/s per seed", row)[1].replace(",", ""))
+    assert 1_000 / seconds / 2 < speed < 1_000 / seconds * 2
+    hours, minutes, second = map(int, re.search(r"(\d+):(\d\d):(\d\d) left", row).groups())
+    left = 3600 * hours + 60 * minutes + second
+    assert left == pytest.approx((100_000 - 1_000) / speed, rel=0.5)
+
+
+def test_while_programs_compile_the_bar_says_so() -> None:
+    def watch_all(console: Console) -> None:
+        with bar_or_lines(console, "steps", 12_000, explore_progress._status) as watch:
+            watch(Progress(1_000, 12_000, 900.0, METRICS, doing=COMPILING))
+
+    rows = drawn(watch_all)
+    assert "starting" in rows[0]
+    assert COMPILING in rows[-1]
+    assert "cells" not in rows[-1]
+
+
+def test_the_random_policy_of_a_run_that_is_done() -> None:
+    def watch_all(console: Console) -> None:
+        with bar_or_lines(console, "steps", 12_000, explore_progress._status) as watch:
+            watch(Progress(12_000, 12_000, 900.0, METRICS))
+            random_policy_watcher(watch)(Progress(6_000, 12_000, 900.0, {}))
+
+    row = drawn(watch_all)[-1]
+    assert "12,000/12,000" in row
+    assert "random policy, to compare with: 50%" in row
+
+
+def test_elsewhere_lines_with_the_speed_of_one_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    with bar_or_lines(Console(), "steps", 100, explore_progress._status) as watch:
+        watch(Progress(0, 100, 0.0, {}, 5, COMPILING))
+        watch(Progress(50, 100, 1_000.0, {"coverage": 7.0}, 5))
+        watch(Progress(51, 100, 1_000.0, {"coverage": 8.0}, 5))
+    assert capsys.readouterr().out == "        50 / 100  200 steps/s per seed  cells 7\n"
+
+
+def test_how_many_there_will_be_is_not_always_known(capsys: pytest.CaptureFixture[str]) -> None:
+    with bar_or_lines(Console(), "steps", None, collect_command._status) as watch:
+        watch(Progress(150_000, 0, 10.0, {}))
+    assert capsys.readouterr().out == "   150,000  10 steps/s\n"
+
+    def watch_all(console: Console) -> None:
+        with bar_or_lines(console, "steps", None, collect_command._status) as watch:
+            watch(Progress(150_000, 0, 10.0, {}))
+
+    assert "150,000 -:--:-- left" in drawn(watch_all)[-1]
+
+
+def test_how_many_times_a_random_policy_was_covered() -> None:
+    said = explore_progress.covered_more([300, 352], [36, 46])
+    assert said == "8.0 times as many cells as a random policy on as many steps (326 against 41)."
+    assert explore_progress.covered_more([None], [None]) == ""

@@ -1,0 +1,74 @@
+"""What is measured while a population trains: the best episode, by hand."""
+
+import numpy as np
+
+from element_rl.envs.collector import Chunk
+from element_rl.envs.robots import describe
+from element_rl.envs.screens import describe_screen
+from element_rl.metrics import Tracker
+from element_rl.metrics_log import best_episodes
+from element_rl.on_policy.measures import Measures
+from element_rl.replay import Ledger
+
+
+def chunk(rewards: list[float | None]) -> Chunk:
+    """One agent's records; None stands for the last observation of an episode."""
+    rows = len(rewards)
+    return Chunk(
+        observation=np.zeros((1, rows, 3), np.float32),
+        action=np.zeros((1, rows, 1), np.float32),
+        extrinsic_reward=np.array([[reward or 0.0 for reward in rewards]], np.float32),
+        terminated=np.zeros((1, rows), bool),
+        truncated=np.zeros((1, rows), bool),
+        final=np.array([[reward is None for reward in rewards]]),
+        position=np.zeros((1, rows, 0), np.float32),
+        count=np.array([rows], np.int32),
+        episode_index=np.zeros(1, np.int64),
+    )
+
+
+def seen(chunks: list[list[float | None]], tracker: Tracker | None = None) -> Tracker:
+    tracker = tracker or Tracker(describe("Pendulum-v1"), 1)
+    ledger = Ledger(1, 100, longest_episode=20, chunk_records=20)
+    for rewards in chunks:
+        made = chunk(rewards)
+        _, finished = ledger.place(made.final, made.count)
+        tracker.see_chunk(made, finished)
+    return tracker
+
+
+def best(tracker: Tracker) -> tuple[list, list]:
+    found = best_episodes(tracker.best_return.tolist(), tracker.best_length.tolist())
+    return found["best_return"], found["best_length"]
+
+
+def test_the_best_episode_goes_over_chunks() -> None:
+    """Returns 3 in three steps, 7 in four (begun in the first chunk, ended in the second), 5 in one."""
+    tracker = seen([[1.0, 1.0, 1.0, None, 1.0, 1.0], [1.0, 4.0, None, 5.0, None, 100.0]])
+    assert best(tracker) == ([7.0], [4])
+
+
+def test_of_equal_returns_the_shortest_counts() -> None:
+    assert best(seen([[0.0, 0.0, 1.0, None, 0.0, 1.0, None, 0.0, 0.0, 0.0, 1.0, None]])) == ([1.0], [2])
+
+
+def test_who_has_finished_none_has_no_best() -> None:
+    assert best(seen([[1.0, 1.0]])) == ([None], [None])
+
+
+def test_checkpoints_keep_it_and_older_ones_can_be_read() -> None:
+    arrays = seen([[3.0, 4.0, None]]).to_arrays()
+    restored = Tracker(describe("Pendulum-v1"), 1)
+    restored.restore(arrays)
+    assert best(restored) == ([7.0], [2])
+    older = Tracker(describe("Pendulum-v1"), 1)
+    older.restore({name: array for name, array in arrays.items() if not name.startswith("best_")})
+    assert older.episodes.tolist() == [1]
+    assert best(seen([[2.0, None]], older)) == ([2.0], [1])
+
+
+def test_the_same_on_screens() -> None:
+    arrays = Measures(describe_screen("Rooms-v0"), 1, 4).to_arrays()
+    older = Measures(describe_screen("Rooms-v0"), 1, 4)
+    older.restore({name: array for name, array in arrays.items() if not name.startswith("best_")})
+    assert best_episodes(older.best_return.tolist(), older.best_length.tolist())["best_length"] == [None]
