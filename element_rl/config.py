@@ -1,6 +1,7 @@
 """The settings of a run of `explore`, and how the ones left open are decided."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NamedTuple
@@ -90,6 +91,9 @@ class ExploreConfig:
     # Divide the reward by its recent standard deviation, because SAC minds the size of rewards; not
     # for --reward element, whose terms are scaled already.
     recent_scale: bool = False
+    # How many times the task's own reward is added to the intrinsic one; with 0 the agents learn
+    # from the intrinsic reward alone.
+    extrinsic_weight: float = 0.0
     # Settings of the environment as NAME=VALUE pairs. Robots that explore do not end their episodes
     # by falling (docs/results/ant-series.md says why); terminate_when_unhealthy=true has them do
     # so, as in the paper. (default: none)
@@ -119,6 +123,8 @@ class ExploreConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {value}.")
+        if not math.isfinite(self.extrinsic_weight):
+            raise ValueError(f"--extrinsic-weight must be a finite number, got {self.extrinsic_weight}.")
         check_name(self.reward, TRAINING_NAMES)
 
     @property
@@ -206,6 +212,10 @@ def _make_reward(env: str, config: ExploreConfig) -> Reward | None:
     if config.recent_scale and config.reward in ("element", "random"):
         raise ValueError(
             f"--recent-scale is for other rewards than {config.reward}: ELEMENT's terms are within [0, 1]."
+        )
+    if config.extrinsic_weight and config.reward in ("random", "extrinsic"):
+        raise ValueError(
+            f"--extrinsic-weight adds the environment's reward to an intrinsic one, and {config.reward} is none: leave it out."
         )
     if config.reward == "random":
         return None

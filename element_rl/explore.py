@@ -26,7 +26,7 @@ from element_rl.config import ExploreConfig, Resolved, agent_seeds, parsed_optio
 from element_rl.entropy_range import SHORTEST, line, seen_episodes
 from element_rl.envs.collector import Chunk, Collector
 from element_rl.envs.robots import EnvSpec
-from element_rl.learner import Learner, LearnerState
+from element_rl.learner import REWARD_COLUMNS, Learner, LearnerState
 from element_rl.metrics import Tracker
 from element_rl.metrics_log import FINAL_SHARE, best_episodes, final_averages
 from element_rl.provenance import commit, hardware, versions
@@ -123,6 +123,7 @@ class Explorer:
             config.chunk_steps,
             config.steps,
             config.envs_per_agent,
+            config.extrinsic_weight,
         )
         self.tracker = Tracker(spec, len(self.seeds), config.envs_per_agent)
         self.parameters = self.learner.parameters()
@@ -388,7 +389,12 @@ def random_policy(
     if config.random_seeds == 0 or config.reward == "random":
         return None, None
     config = dataclasses.replace(
-        config, reward="random", reward_options=(), recent_scale=False, seeds=config.random_seeds
+        config,
+        reward="random",
+        reward_options=(),
+        recent_scale=False,
+        extrinsic_weight=0.0,
+        seeds=config.random_seeds,
     )
     with Explorer(config, spec, None, None) as explorer:
         explorer.train(random_policy_watcher(watch), lambda: False)
@@ -406,10 +412,11 @@ def random_policy_watcher(watch: Watcher) -> Watcher:
     return tell
 
 
-def metric_columns(reward: Reward | None) -> tuple[str, ...]:
-    """The header of metrics.csv for a run with this reward."""
+def metric_columns(reward: Reward | None, extrinsic_weight: float = 0.0) -> tuple[str, ...]:
+    """The header of metrics.csv for a run with this reward, and with so much of the environment's beside it."""
     own = reward.metric_names if reward is not None else ()
-    return (*METRIC_COLUMNS, "target_mean", "temperature_loss", *own)
+    both = REWARD_COLUMNS if extrinsic_weight else ()
+    return (*METRIC_COLUMNS, "target_mean", "temperature_loss", *both, *own)
 
 
 def _restored(state: LearnerState, arrays: dict[str, np.ndarray]) -> LearnerState:

@@ -22,13 +22,13 @@ def create_run(config: ExploreConfig | Resolved, folder: Path) -> RunFolder:
         "coverage_start": spec.coverage_start,
         "settings": dataclasses.asdict(config),
     }
-    return RunFolder.create(folder, settings, metric_columns(reward))
+    return RunFolder.create(folder, settings, metric_columns(reward, config.extrinsic_weight))
 
 
 def reopen_run(config: ExploreConfig | Resolved, folder: Path) -> RunFolder:
     """The run in a folder, to be continued; refused where it was started with other settings."""
     config, _, reward = resolved(config)
-    run = RunFolder.open(folder, metric_columns(reward))
+    run = RunFolder.open(folder, metric_columns(reward, config.extrinsic_weight))
     before = config_from_json(run.config["settings"])  # settings that are newer than the run have their defaults
     if before.env == gymnasium_id(config.env):  # older runs kept no package in the name
         before = dataclasses.replace(before, env=config.env)

@@ -34,6 +34,8 @@ from element_rl.rewards import Reward, RewardSpec
 from element_rl.rewards.interface import Remembers, remembering
 
 EPISODE_BUCKETS = (128, 256, 512)  # padded lengths; longer episodes take the environment's limit
+# Where the environment's reward is added: its mean over the batch, before its weight, and that of what SAC learns from.
+REWARD_COLUMNS = ("reward_extrinsic", "reward_learned")
 EVALUATION_ORDER = 1.001  # of the Rényi entropy that stands for Shannon's in the paper's evaluation
 
 
@@ -59,6 +61,7 @@ class Learner:
         chunk_steps: int,
         total_steps: int,
         num_envs: int = 1,
+        extrinsic_weight: float = 0.0,
     ) -> None:
         self.spec, self.reward, self.agent, self.chunk_steps = spec, reward, agent, chunk_steps
         self.seeds = jnp.asarray(agent_seeds, jnp.uint32)
@@ -89,7 +92,8 @@ class Learner:
         self._finish = jax.jit(
             partial(_finish_all, reward, num_envs), static_argnames=("rows", "remembers"), donate_argnums=(0, 1)
         )
-        self._update = jax.jit(partial(_update, reward, agent, chunk_steps), donate_argnums=(0, 1))
+        update = partial(_update, reward, agent, chunk_steps, extrinsic_weight=extrinsic_weight)
+        self._update = jax.jit(update, donate_argnums=(0, 1))
         self._entropies = jax.jit(partial(_shannon_entropies, num_envs), static_argnames="rows")
         self._episode_states = jax.jit(partial(_episode_states, num_envs), static_argnames="rows")
 
@@ -316,6 +320,7 @@ def _update(
     anchor: Any = None,
     anchor_weight: Float[Array, ""] | float = 0.0,  # at the first update
     anchor_halflife: Float[Array, ""] | float = inf,
+    extrinsic_weight: float = 0.0,  # of the environment's reward, beside the other
 ) -> tuple[Any, Any, dict[str, Array], dict[str, Array]]:
     """The learning part of Algorithm 3, `num_updates` times, for all agents."""
 
@@ -329,6 +334,9 @@ def _update(
             state, reward_metrics = reward.update(state, batch, keys[1])
             values = reward.reward(state, batch)
             terms = {name: jnp.mean(term) for name, term in reward.reward_terms(state, batch).items()}
+            if extrinsic_weight:
+                values = values + extrinsic_weight * batch.extrinsic_reward
+                terms |= dict(zip(REWARD_COLUMNS, (jnp.mean(batch.extrinsic_reward), jnp.mean(values)), strict=True))
             learned = Batch(batch.observation, batch.action, values, batch.next_observation, batch.terminated)
             actor_learns = None if critic_warmup is None else index >= critic_warmup
             weight = anchor_weight * jnp.exp2(-index.astype(jnp.float32) / anchor_halflife)

@@ -25,6 +25,7 @@ import contextlib
 import os
 import re
 import shutil
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ import numpy as np
 
 from element_rl.files import (
     FileError,
+    create_locked,
+    json_text,
     locked,
     read_arrays,
     read_json_object,
@@ -97,25 +100,32 @@ class RunFolder:
         self.evaluation_path = path / "evaluation"
         self.checkpoints_path = path / "checkpoints"
         self._metrics = MetricsLog(self.metrics_path, metric_columns)
+        self._let_go: weakref.finalize[..., RunFolder] | None = None  # of the lock that a new run is made with
 
     @classmethod
     def create(
         cls, path: str | Path, config: Mapping[str, Any], metric_columns: Sequence[str] = METRIC_COLUMNS
     ) -> "RunFolder":
-        """A new run; `metric_columns` becomes the header of metrics.csv."""
+        """A new run; `metric_columns` becomes the header of metrics.csv.
+
+        Of several processes that create a run in one folder at the same moment one succeeds. The folder is that
+        process's own until it has left `exclusively`, or has dropped what is returned.
+        """
         path = Path(path)
         for name in ("config.json", "metrics.csv", "checkpoints"):
             if (path / name).exists():
-                raise RunError(
-                    f"{path} already holds a run (it has {name}): continue it with --resume {path}, "
-                    "or choose another --out."
-                )
+                raise _taken(path, name)
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunError(f"The run folder {path} cannot be made ({error.strerror}): choose another --out.") from error
-        write_json(path / "config.json", config)
-        return cls(path, to_json(config), metric_columns)
+        try:
+            lock = create_locked(path / "config.json", json_text(config))
+        except FileExistsError:
+            raise _taken(path, "config.json") from None
+        run = cls(path, to_json(config), metric_columns)
+        run._let_go = weakref.finalize(run, os.close, lock)
+        return run
 
     @classmethod
     def open(cls, path: str | Path, metric_columns: Sequence[str] = METRIC_COLUMNS) -> "RunFolder":
@@ -135,6 +145,11 @@ class RunFolder:
         Another one that is there already is given `wait_seconds` to finish: it may be writing its last checkpoint.
         """
         with contextlib.ExitStack() as held:
+            if self._let_go is not None:  # locked since it was created
+                held.callback(self._let_go)
+                self._let_go = None
+                yield
+                return
             try:
                 held.enter_context(locked(self.path / "config.json", wait_seconds))
             except BlockingIOError:
@@ -300,6 +315,12 @@ class RunFolder:
             os.replace(folder, hidden)
             sync(folder.parent)
             shutil.rmtree(hidden, ignore_errors=True)
+
+
+def _taken(path: Path, name: str) -> RunError:
+    return RunError(
+        f"{path} already holds a run (it has {name}): continue it with --resume {path}, or choose another --out."
+    )
 
 
 def _listed(names: Sequence[object], most: int = 5) -> str:

@@ -14,9 +14,10 @@ import pytest
 from run_outcomes import assert_same, outcome
 
 from element_rl.agents.sac import SACConfig
-from element_rl.config import ExploreConfig, resolved
+from element_rl.config import ExploreConfig, config_from_json, resolved
 from element_rl.explore import COMPILING, Explorer, Interrupted, Progress, explore, metric_columns
-from element_rl.launch import create_run
+from element_rl.files import read_json, write_json
+from element_rl.launch import create_run, reopen_run
 from element_rl.rewards.element import ElementReward
 from element_rl.runs import RunFolder
 
@@ -318,3 +319,43 @@ def test_states_are_paid_what_they_add_unless_the_paper_s_form_is_asked_for() ->
         reward = resolved(ExploreConfig("Ant", steps=1000, **settings))[2]  # type: ignore[arg-type]
         assert isinstance(reward, ElementReward)
         assert reward.config.credit == credit
+
+
+def test_the_environment_s_reward_beside_an_intrinsic_one(undisturbed: RunFolder, tmp_path: Path) -> None:
+    """It is learned from, logged and resumed with; without it a run is as it was, also in a folder that is older."""
+    config = dataclasses.replace(SMALL, steps=800, seeds=1, extrinsic_weight=0.25)
+    whole, parts = (create_run(config, tmp_path / name) for name in ("whole", "parts"))
+    explore(config, whole)
+    calls = []
+    with pytest.raises(Interrupted):
+        explore(config, parts, stop=lambda: len(calls) >= 14 or bool(calls.append(1)))
+    explore(config, reopen_run(config, parts.path), resume=True)
+    assert_same(outcome(whole), outcome(parts))
+    metrics, policy = outcome(whole)
+    expected = metrics["reward_episodic"] + 0.5 * metrics["reward_lifelong"] + 0.25 * metrics["reward_extrinsic"]
+    np.testing.assert_allclose(metrics["reward_learned"], expected, rtol=1e-5)
+    assert np.isfinite(expected[-1])
+    assert not np.array_equal(policy["weight_0"][0], undisturbed.load_policy(800)["weight_0"][0])
+    assert set(undisturbed.read_metrics()).isdisjoint({"reward_learned", "reward_extrinsic"})
+    with pytest.raises(ValueError, match=r"extrinsic_weight was 0\.25 and is 0\.5"):
+        reopen_run(dataclasses.replace(config, extrinsic_weight=0.5), whole.path)
+
+
+def test_a_run_from_before_a_setting_was_there_is_continued(tmp_path: Path) -> None:
+    config = dataclasses.replace(SMALL, steps=400, seeds=1)
+    run = create_run(config, tmp_path / "run")
+    explore(config, run)
+    older = read_json(run.path / "config.json")
+    del older["settings"]["extrinsic_weight"], older["settings"]["sac"]["reward_centring"]
+    write_json(run.path / "config.json", older)
+    longer = dataclasses.replace(config_from_json(older["settings"]), steps=480)
+    explore(longer, reopen_run(longer, run.path), resume=True)
+    assert RunFolder.open(run.path).read_summary()["steps"] == 480
+
+
+@pytest.mark.parametrize("reward", ["extrinsic", "random"])
+def test_the_environment_s_reward_has_no_weight_where_nothing_is_beside_it(reward: str) -> None:
+    with pytest.raises(ValueError, match=f"to an intrinsic one, and {reward} is none: leave it out"):
+        resolved(ExploreConfig("PointMaze", reward, extrinsic_weight=1.0))
+    with pytest.raises(ValueError, match="--extrinsic-weight must be a finite number, got nan"):
+        ExploreConfig("PointMaze", extrinsic_weight=float("nan"))

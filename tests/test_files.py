@@ -4,6 +4,8 @@ import dataclasses
 import os
 import resource
 import signal
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import pytest
 from element_rl.files import (
     FileError,
     append,
+    locked,
     read_arrays,
     read_json,
     read_json_object,
@@ -158,3 +161,26 @@ def test_missing_and_damaged_files_are_named(tmp_path: Path) -> None:
             read(tmp_path / name)
         with pytest.raises(FileError, match=r"folder cannot be read"):
             read(tmp_path / "folder")
+
+
+def test_a_lock_is_never_on_a_file_that_was_removed(tmp_path: Path) -> None:
+    """Who waits for a file that is replaced meanwhile has the new one, which all others see."""
+    path, has_it, done = tmp_path / "lock", threading.Event(), threading.Event()
+    path.touch()
+
+    def wait() -> None:
+        with locked(path, wait_seconds=30.0):
+            has_it.set()
+            done.wait(30)
+
+    with locked(path):
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        time.sleep(0.1)  # until it has looked at the file
+        (tmp_path / "new").touch()
+        os.replace(tmp_path / "new", path)
+    assert has_it.wait(30)
+    with pytest.raises(BlockingIOError), locked(path):
+        pass
+    done.set()
+    waiting.join()

@@ -14,6 +14,7 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import element_rl
 from element_rl.cli import COMMANDS, NOBODY_READS
@@ -23,8 +24,8 @@ PROJECT = CHECKOUT / "pyproject.toml"
 pytestmark = pytest.mark.skipif(not PROJECT.is_file(), reason="needs the source tree, not an installed package")
 
 EXTRAS = [  # modules of the optional extras; the core must do without them
-    *("envpool", "flax", "gym", "h5py", "minari", "nes_py", "pandas", "ray", "sb3_contrib", "sbx", "sklearn"),
-    *("stable_baselines3", "stable_retro", "torch", "yaml"),
+    *("envpool", "flax", "gym", "h5py", "minari", "nes_py", "pandas", "pyarrow", "ray", "sb3_contrib", "sbx"),
+    *("sklearn", "stable_baselines3", "stable_retro", "torch", "yaml"),
 ]
 REFUSE_EXTRAS = f"""
 import sys
@@ -129,6 +130,17 @@ def test_the_version_comes_from_one_place(built: Path) -> None:
     assert "\nversion" not in (CHECKOUT / "CITATION.cff").read_text()
     done = installed(built, str(built / "site" / "bin" / "element"), "--version")
     assert done.stdout.strip() == f"element-rl {element_rl.__version__}"
+
+
+def test_mujoco_with_another_physics_is_not_taken() -> None:
+    """Margins of geoms are added up since 3.5 (docs/design.md)."""
+    requirements = map(Requirement, tomllib.loads(PROJECT.read_text())["project"]["dependencies"])
+    (asked,) = [requirement.specifier for requirement in requirements if requirement.name == "mujoco"]
+    pins = dict(
+        line.split("==") for line in (CHECKOUT / "constraints.txt").read_text().split() if line.count("==") == 1
+    )
+    assert pins["mujoco"] in asked
+    assert "3.4.0" not in asked
 
 
 def test_the_installed_command_needs_no_extra(built: Path) -> None:

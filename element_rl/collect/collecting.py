@@ -25,7 +25,7 @@ from element_rl.collect.config import CollectConfig
 from element_rl.collect.parts import Share
 from element_rl.collect.screen_source import ScreenSource, screen_source_of
 from element_rl.collect.source import Source, fingerprint, shares_of, source_of
-from element_rl.datasets.exports import export
+from element_rl.datasets.exports import export, require_format
 from element_rl.datasets.minari_files import DatasetError, EpisodeRecord
 from element_rl.datasets.minari_folders import dataset_folder, require_minari
 from element_rl.datasets.minari_writing import build_dataset, publish, refuse_existing
@@ -45,6 +45,9 @@ def collect(
     """Makes the dataset, or goes on with one that was stopped; its folder. Raises `Interrupted` when told to stop."""
     require_minari()
     final = dataset_folder(config.dataset, config.out)
+    exported = None if config.export is None else final.with_name(f"{final.name}.{config.export}")
+    if exported is not None:
+        require_format(exported)  # before anything acts
     workplace = final.with_name(f".{final.name}.parts")
     if final.exists():
         shutil.rmtree(workplace, ignore_errors=True)  # of a process that was killed when the dataset was done
@@ -53,16 +56,16 @@ def collect(
     shares = _shares(config, source)
     settings = _settings(config, source, shares)
     with _claimed(workplace, config.dataset, settings):
+        refuse_existing(config.dataset, final)  # another process may have finished it until this one had the folder
         episodes = _episodes(config, source, shares, workplace, watch, stop)
         made = workplace / "dataset"
         with removing_on_failure(made, final):
             spaces = (source.observation_space, source.action_space)
             about = _about(config, source, shares, settings)
             build_dataset(made, config.dataset, episodes, *spaces, source.env_spec, about)
-            if config.export is not None:  # before the dataset has its name: there is none without its export
-                export(made, final.with_name(f"{final.name}.{config.export}"))
+            if exported is not None:  # before the dataset has its name: there is none without its export
+                export(made, exported)
             publish(made, final, config.out)
-    shutil.rmtree(workplace, ignore_errors=True)
     return final
 
 
@@ -112,15 +115,8 @@ def _collector_seeds(config: CollectConfig, source: Source | ScreenSource) -> li
 def _claimed(workplace: Path, name: str, settings: dict[str, Any]) -> Iterator[None]:
     """The folder of the parts, for this process alone, with what an earlier one left there if it had the same settings."""
     path = workplace / SETTINGS
-    with removing_on_failure(workplace / "nothing", workplace):
-        workplace.mkdir(parents=True, exist_ok=True)
-        (workplace / LOCK).touch()
     with contextlib.ExitStack() as held:
-        try:
-            held.enter_context(locked(workplace / LOCK))
-        except BlockingIOError:
-            sentence = f"Another process is collecting the dataset {name}: wait for it, or choose another name."
-            raise DatasetError(sentence) from None
+        _take(workplace, name, held)
         if _has_parts(workplace):
             _refuse_other_settings(workplace, name, read_json_object(path, f"remove {workplace}"), to_json(settings))
         else:
@@ -128,9 +124,27 @@ def _claimed(workplace: Path, name: str, settings: dict[str, Any]) -> Iterator[N
         shutil.rmtree(workplace / "dataset", ignore_errors=True)  # a killed process was building it
         try:
             yield
-        finally:
+        except BaseException:
             if not _has_parts(workplace):  # nothing to go on with
                 shutil.rmtree(workplace, ignore_errors=True)
+            raise
+        shutil.rmtree(workplace, ignore_errors=True)  # it is done; while the folder is still this process's own
+
+
+def _take(workplace: Path, name: str, held: contextlib.ExitStack) -> None:
+    """Makes the folder of the parts where there is none, and locks it."""
+    while True:
+        with removing_on_failure(workplace / "nothing", workplace):
+            workplace.mkdir(parents=True, exist_ok=True)
+        try:
+            (workplace / LOCK).touch()
+            held.enter_context(locked(workplace / LOCK))
+            return
+        except FileNotFoundError:  # in this moment another process was done with the folder and removed it
+            continue
+        except BlockingIOError:
+            sentence = f"Another process is collecting the dataset {name}: wait for it, or choose another name."
+            raise DatasetError(sentence) from None
 
 
 def _has_parts(workplace: Path) -> bool:
@@ -179,7 +193,7 @@ def _about(
         origin = f"{config.steps:,} steps of each, with {kind} actions of the policies after {listed} steps"
     requirements = ["gymnasium>=1.0"]
     entry = str(source.env_spec.entry_point)
-    requirements += ["mujoco>=3.2"] if "mujoco" in entry else []
+    requirements += ["mujoco>=3.5"] if "mujoco" in entry else []
     if isinstance(source, ScreenSource) or entry.startswith("element_rl"):
         requirements.append("element-rl[mario]" if source.spec.name == MARIO else "element-rl")
     return {

@@ -33,7 +33,7 @@ class CollectConfig:
     # Measure the entropy of every episode (0.1 s for one of 1000 steps).
     entropy: bool = True
     # Write flat arrays too, for tools that do not read Minari. (default: no such file)
-    export: Literal["npz", "safetensors"] | None = None
+    export: Literal["npz", "safetensors", "parquet"] | None = None
     # Folder of all datasets. (default: Minari's own)
     out: Path | None = None
     # Processes that step the environments, on screens always one per seed; 0 steps them in the

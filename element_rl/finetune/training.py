@@ -14,6 +14,7 @@ Without the comparison FOLDER itself is the transferred run. What is transferred
 """
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -22,7 +23,7 @@ from element_rl.config import ExploreConfig
 from element_rl.explore import TRANSFER
 from element_rl.explore import Progress as RunProgress
 from element_rl.explore import Watcher as RunWatcher
-from element_rl.files import read_json_object, to_json, write_json
+from element_rl.files import create_locked, json_text, read_json_object, to_json, write_json
 from element_rl.finetune.comparison import write_comparison
 from element_rl.finetune.config import FinetuneConfig
 from element_rl.finetune.robots import OnRobots
@@ -53,7 +54,7 @@ def finetune(
     _refuse_other(config, folder, stored, resume)
     transfer = stored or to_json(form.chosen(lambda progress: watch("choosing", progress), stop))
     home = folder / "transferred" if config.compare else folder
-    write_json(home / TRANSFER, transfer | {"config": dataclasses.asdict(config)})
+    transfer = _kept(config, folder, home, transfer, stored is None, resume)
 
     def trained(stage: Stage, path: Path, start: dict[str, Any] | None, facts: Mapping[str, Any]) -> dict[str, Any]:
         written = RunFolder.open(path).read_summary() if (path / "config.json").exists() else {}
@@ -104,6 +105,26 @@ def stored_transfer(folder: Path) -> dict[str, Any] | None:
         if path.exists():
             return read_json_object(path)
     return None
+
+
+def _kept(
+    config: FinetuneConfig, folder: Path, home: Path, transfer: dict[str, Any], is_new: bool, resume: bool
+) -> dict[str, Any]:
+    """Writes transfer.json, with the settings; what it says then.
+
+    It is what a new fine-tuning takes its folder with: another process that chose at the same time may have been first.
+    """
+    written = transfer | {"config": dataclasses.asdict(config)}
+    if not is_new:
+        write_json(home / TRANSFER, written)
+        return transfer
+    try:
+        os.close(create_locked(home / TRANSFER, json_text(written)))
+    except FileExistsError:
+        first = stored_transfer(folder)
+        _refuse_other(config, folder, first, resume)
+        return first or transfer
+    return transfer
 
 
 def steps_finished(config: FinetuneConfig, folder: Path) -> int:

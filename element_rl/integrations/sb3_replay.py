@@ -23,8 +23,6 @@ from stable_baselines3.common.type_aliases import DictReplayBufferSamples, Repla
 
 from element_rl.intrinsic import IntrinsicReward
 
-DEFAULT_TOTAL_STEPS = 1_000_000
-
 
 class IntrinsicReplayBuffer(ReplayBuffer):
     """A replay buffer for vectors, images and choices; `IntrinsicDictReplayBuffer` is the one for Dict observations."""
@@ -57,8 +55,8 @@ class IntrinsicReplayBuffer(ReplayBuffer):
         reward: element, rnd, ngu, re3, rise, apt, icm, e3b, or FILE.py:FUNCTION.
         weight: times the intrinsic reward.
         intrinsic_only: without the environment's reward; False adds it.
-        total_steps: the `total_timesteps` of `learn`; sizes ELEMENT's update windows and memory. None: 1,000,000, and then
-            nothing enters the lifelong memory in the first tenth of that.
+        total_steps: the `total_timesteps` of `learn`; sizes ELEMENT's update windows and memory. None: the windows grow
+            with the run, from step 1,000 on.
         max_episode_steps, env_id, position, states, recent_scale, seed, options: see `IntrinsicReward`.
         """
         _refuse_unsupported(self, observation_space, optimize_memory_usage, unknown)
@@ -76,7 +74,7 @@ class IntrinsicReplayBuffer(ReplayBuffer):
         self._bonus_settings: dict[str, Any] = dict(
             num_envs=n_envs,
             capacity=self.buffer_size * n_envs,
-            total_steps=DEFAULT_TOTAL_STEPS if total_steps is None else total_steps,
+            total_steps=total_steps,
             max_episode_steps=max_episode_steps,
             env_id=env_id,
             position=position,
@@ -183,8 +181,8 @@ class IntrinsicReplayBuffer(ReplayBuffer):
         """The bonus learns once from the batch, then judges it."""
         ids = self._ids(rows, envs)
         extrinsic, terminated = self.rewards[rows, envs], dones > 0
-        metrics = self.bonus.update(ids, observations, actions, next_observations, extrinsic, terminated)
-        values = self.bonus.reward(ids, observations, actions, next_observations, extrinsic, terminated)
+        batch = (ids, observations, actions, next_observations, extrinsic, terminated)
+        metrics, values = self.bonus.update_and_reward(*batch)
         self._latest = ids, {"reward": float(np.mean(values)), **metrics}
         return values
 
@@ -244,6 +242,9 @@ class LogIntrinsic(BaseCallback):
             for name, value in buffer.bonus_metrics.items():
                 self.logger.record(f"intrinsic/{name}", value)
         return True
+
+    def _on_training_end(self) -> None:
+        self.model.replay_buffer.bonus.warn_if_memory_is_empty()
 
 
 def _taken(stored: Any, rows: Int[np.ndarray, " B"], envs: Int[np.ndarray, " B"]) -> Any:

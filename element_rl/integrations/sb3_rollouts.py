@@ -144,6 +144,10 @@ class IntrinsicCallback(BaseCallback):
         add_to_rewards(self.model.rollout_buffer, np.float32(self.weight) * values)
         self._log(values)
 
+    def _on_training_end(self) -> None:
+        assert self.bonus is not None
+        self.bonus.warn_if_memory_is_empty()
+
     def _log(self, values: Float[np.ndarray, "T E"]) -> None:
         assert self.bonus is not None
         means = {name: float(np.mean(term)) for name, term in self.bonus.last_terms.items()}

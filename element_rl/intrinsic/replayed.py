@@ -1,10 +1,9 @@
 """An intrinsic reward for a replay buffer that is not ours: NumPy in, NumPy out.
 
-    bonus = IntrinsicReward("element", env.observation_space, env.action_space, total_steps=200_000)
+    bonus = IntrinsicReward("element", env.observation_space, env.action_space)
     ids = bonus.observe(observations, actions, next_observations, terminated, truncated, infos)    every step
     ids = bonus.sample(256, rng)                                                                   every update
-    bonus.update(ids, observations, actions, next_observations)
-    rewards = bonus.reward(ids, observations, actions, next_observations)
+    metrics, rewards = bonus.update_and_reward(ids, observations, actions, next_observations)
 
 Transitions are numbered 0, 1, 2, … in the order they are observed; `id % capacity` is the place of one in a ring of that size.
 The caller keeps the transitions. Here are kept, per transition, its state and its *notes*, as in the replay of `element
@@ -25,12 +24,13 @@ from gymnasium import spaces
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from element_rl.intrinsic.kept import Kept, programs
-from element_rl.intrinsic.making import check_sizes, made_reward
+from element_rl.intrinsic.making import check_sizes, made_reward, warn_of_an_empty_memory, warn_of_closed_windows
 from element_rl.intrinsic.observations import Infos, StateFunction, StateSource, flat_width, flattened
 from element_rl.intrinsic.running import Running, RunningEpisodes
 from element_rl.intrinsic.storage import pickled, read_bonus, under, write_bonus
 from element_rl.memory.hnsw import HnswMemory
 from element_rl.rewards import RewardSpec
+from element_rl.rewards.element import USUAL_STEPS, ElementReward
 from element_rl.rewards.interface import remembering
 from element_rl.trees import arrays_to_tree, tree_to_arrays
 
@@ -49,7 +49,7 @@ class IntrinsicReward:
         *,
         num_envs: int = 1,
         capacity: int = 1_000_000,
-        total_steps: int = 1_000_000,
+        total_steps: int | None = None,
         max_episode_steps: int = 1000,
         env_id: str | None = None,
         position: Sequence[str] | Sequence[int] | None = None,
@@ -62,7 +62,8 @@ class IntrinsicReward:
         reward: element, rnd, ngu, re3, rise, apt, icm, e3b, or FILE.py:FUNCTION.
         observation_space, action_space: of one environment.
         capacity: transitions kept; the buffer's size.
-        total_steps: environment steps of the run, all environments together; sizes update windows and memory.
+        total_steps: environment steps of the run, all environments together; sizes update windows and memory. None: the
+            windows grow with the run, from step 1,000 on.
         max_episode_steps: a longer episode is taken for several.
         env_id: a robot the library knows, "Ant-v5": its position, orientation and ELEMENT's settings for it.
         position: entries of the infos, or columns of the observation, that say where the agent is.
@@ -80,6 +81,8 @@ class IntrinsicReward:
         self.observed = 0  # transitions so far: the number of the next one
         self.updates = 0
         self.running = RunningEpisodes(num_envs, max_episode_steps)
+        config = self.rewarder.config if isinstance(self.rewarder, ElementReward) else None
+        self._said_empty = config is not None and warn_of_closed_windows(config, total_steps)
         self._waits_for_end = bool(self.rewarder.note_shapes())
         self._ready = np.zeros(capacity, bool)
         self._unwritten: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []  # places, observations, what is beside
@@ -156,13 +159,21 @@ class IntrinsicReward:
         terminated: Any = None,
     ) -> dict[str, float]:
         """One learning step of rewards that learn, from a batch; what they report."""
-        batch = self._batch(ids, observations, actions, next_observations, rewards, terminated)
-        number = np.uint32(self.updates)
-        self.state, metrics = self._programs.update(
-            self.state, self.kept, self.source.encoding, *batch, self._key, number
-        )
-        self.updates += 1
-        return {name: float(value) for name, value in metrics.items()}
+        return self._update(self._batch(ids, observations, actions, next_observations, rewards, terminated))
+
+    def update_and_reward(
+        self,
+        ids: Any,
+        observations: Any,
+        actions: Any,
+        next_observations: Any,
+        rewards: Any = None,
+        terminated: Any = None,
+    ) -> tuple[dict[str, float], Float[np.ndarray, " B"]]:
+        """`update`, then `reward` of the same batch, which is read once for both."""
+        batch = jax.device_put(self._batch(ids, observations, actions, next_observations, rewards, terminated))
+        metrics = self._update(batch)
+        return metrics, self._reward(batch)
 
     def reward(
         self,
@@ -174,8 +185,7 @@ class IntrinsicReward:
         terminated: Any = None,
     ) -> Float[np.ndarray, " B"]:
         """The intrinsic reward of a batch of transitions. Changes nothing."""
-        batch = self._batch(ids, observations, actions, next_observations, rewards, terminated)
-        return np.array(self._programs.reward(self.state, self.kept, self.source.encoding, *batch))
+        return self._reward(self._batch(ids, observations, actions, next_observations, rewards, terminated))
 
     def reward_terms(
         self,
@@ -198,8 +208,17 @@ class IntrinsicReward:
             return 0
         return int(self._memory.memory_size(self.state))
 
+    def warn_if_memory_is_empty(self) -> None:
+        """Warns, once, if ELEMENT has remembered nothing so far; for the end of a run. `save` does it too."""
+        if self._said_empty or self.observed == 0 or self.memory_size > 0:
+            return
+        if isinstance(self.rewarder, ElementReward) and self.rewarder.config.lifelong_weight > 0:
+            self._said_empty = True
+            warn_of_an_empty_memory(self.rewarder.config, self.observed)
+
     def save(self, folder: str | Path) -> None:
         """Writes everything but an own function for the states."""
+        self.warn_if_memory_is_empty()
         write_bonus(self, Path(folder))
 
     @classmethod
@@ -208,6 +227,7 @@ class IntrinsicReward:
         return read_bonus(cls, Path(folder), states)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        self.warn_if_memory_is_empty()
         return pickled(self, self.source.own)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
@@ -249,7 +269,7 @@ class IntrinsicReward:
             flat_width(self.action_space),
             state_dim,
             self.running.longest,
-            self.total_steps,
+            self.total_steps or USUAL_STEPS,
         )
         made = self.rewarder.init(jax.random.fold_in(self._key, 1), spec)
         self.state = jax.tree.map(jnp.copy, made)  # leaves that are one array could not be donated
@@ -318,6 +338,17 @@ class IntrinsicReward:
         distances[: len(places)] = self.host_memory.query(states, k)[0]
         self.host_memory.insert(states[enters])
         return distances
+
+    def _update(self, batch: tuple[Any, ...]) -> dict[str, float]:
+        number = np.uint32(self.updates)
+        self.state, metrics = self._programs.update(
+            self.state, self.kept, self.source.encoding, *batch, self._key, number
+        )
+        self.updates += 1
+        return {name: float(value) for name, value in metrics.items()}
+
+    def _reward(self, batch: tuple[Any, ...]) -> Float[np.ndarray, " B"]:
+        return np.array(self._programs.reward(self.state, self.kept, self.source.encoding, *batch))
 
     def _batch(
         self, ids: Any, observations: Any, actions: Any, next_observations: Any, rewards: Any, terminated: Any

@@ -20,12 +20,13 @@ import numpy as np
 from gymnasium import spaces
 from jaxtyping import Bool, Float
 
+from element_rl.intrinsic.making import element_window, warn_of_an_empty_memory, warn_of_closed_windows
 from element_rl.intrinsic.observations import Infos, StateFunction, StateSource, flat_width, flattened
 from element_rl.intrinsic.storage import pickled, read_bonus, under, write_bonus
 from element_rl.memory.hnsw import HnswMemory
-from element_rl.on_policy.bonus import EpisodeSoFar, Part, make_bonus
+from element_rl.on_policy.bonus import ElementBonus, EpisodeSoFar, Part, make_bonus
 from element_rl.rewards import INTRINSIC_NAMES, check_name, make_reward
-from element_rl.rewards.element import ElementReward
+from element_rl.rewards.element import USUAL_STEPS, ElementReward
 from element_rl.trees import arrays_to_tree, tree_to_arrays
 
 
@@ -49,7 +50,7 @@ class RolloutReward:
         action_space: spaces.Space,
         *,
         num_envs: int = 1,
-        total_steps: int = 1_000_000,
+        total_steps: int | None = None,
         max_episode_steps: int = 1000,
         env_id: str | None = None,
         position: Sequence[str] | Sequence[int] | None = None,
@@ -63,7 +64,7 @@ class RolloutReward:
             raise ValueError(f"{reward} is no intrinsic reward; leave this out instead.")
         check_name(reward, INTRINSIC_NAMES)
         for name in ("num_envs", "total_steps", "max_episode_steps"):
-            if self.settings[name] < 1:
+            if self.settings[name] is not None and self.settings[name] < 1:
                 raise ValueError(f"{name} must be at least 1, got {self.settings[name]}.")
         self.num_envs, self.action_space = num_envs, action_space
         self.max_episode_steps = max_episode_steps
@@ -74,6 +75,7 @@ class RolloutReward:
         self.last_metrics: dict[str, float] = {}
         self.host_memory: HnswMemory | None = None  # none: the memory is part of the state
         self._running: list[EpisodeSoFar | None] = [None] * num_envs
+        self._said_empty = False
         self._key = jax.random.key(seed)
         self._encode = jax.jit(lambda encoding, raw, beside: (encoding.vectors(raw), encoding.states(raw, beside)))
         self.state: Any = None
@@ -116,8 +118,22 @@ class RolloutReward:
         """Forgets the running episodes: environments have been reset between two rollouts."""
         self._running = [None] * self.num_envs
 
+    @property
+    def memory_size(self) -> int:
+        """States in the lifelong memory; 0 for rewards that have none."""
+        return int(self.state.lifelong.size) if self.state is not None and isinstance(self.bonus, ElementBonus) else 0
+
+    def warn_if_memory_is_empty(self) -> None:
+        """Warns, once, if ELEMENT has remembered nothing so far; for the end of a run. `save` does it too."""
+        if self._said_empty or self.observed == 0 or self.memory_size > 0:
+            return
+        if isinstance(self.bonus, ElementBonus) and self.bonus.config.element.lifelong_weight > 0:
+            self._said_empty = True
+            warn_of_an_empty_memory(self.bonus.config.element, self.observed)
+
     def save(self, folder: str | Path) -> None:
         """Writes everything but an own function for the states."""
+        self.warn_if_memory_is_empty()
         write_bonus(self, Path(folder))
 
     @classmethod
@@ -126,6 +142,7 @@ class RolloutReward:
         return read_bonus(cls, Path(folder), states)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        self.warn_if_memory_is_empty()
         return pickled(self, self.source.own)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
@@ -157,15 +174,19 @@ class RolloutReward:
 
     def _start(self, state_dim: int) -> None:
         self._state_dim = state_dim
+        growing = self.settings["reward"] == "element" and self.settings["total_steps"] is None
+        window = element_window(None, self.options) if growing else {}
         self.bonus = make_bonus(
             str(self.settings["reward"]),
             state_dim=state_dim,
             actions=flat_width(self.action_space),
             max_episode_steps=self.max_episode_steps,
-            total_steps=int(self.settings["total_steps"]),
-            options=self.options,
+            total_steps=self.settings["total_steps"] or USUAL_STEPS,
+            options=self.options | window,
             observation_dim=self.source.observation_dim,
         )
+        if isinstance(self.bonus, ElementBonus):
+            self._said_empty = warn_of_closed_windows(self.bonus.config.element, self.settings["total_steps"])
         self.state = self.bonus.init(jax.random.fold_in(self._key, 1))
 
     def _seen(

@@ -5,7 +5,8 @@
     r_l    log(1 + ‖distances to the k nearest remembered states‖)   (Eq. 15), noted and kept current by merging
 
 Both are scaled to [0, 1] by their minimum and maximum before they are added. States enter the memory while
-0 < t mod U < T_u and t ≥ U, where t counts the environment steps of the agent; until then r_l is 0.
+0 < t mod U < T_u and t ≥ U, where t counts the environment steps of the agent; until then r_l is 0. Beyond the paper, U and
+T_u can grow with t (`first_interval`), for learners of others that do not know how long they will run.
 
 Proposition 2 offers two more lifelong rewards from the same k distances, −log Σ κ(d_j) (KDE) and −Σ κ(d_j) (2nd-order Rényi),
 which stand for the sums over all N remembered states if the farthest of the k is at least √(2σ log((N−k)/ε)) away;
@@ -59,6 +60,8 @@ class ElementConfig:
     num_neighbours: int = 3  # k of the lifelong memory
     update_interval: int = 500_000  # U, steps between the beginnings of two update windows
     update_steps: int = 50_000  # T_u, steps of an update window
+    # U at the beginning, for a run whose length is not known: U and T_u double whenever 16 U have passed, up to those above
+    first_interval: int | None = None
     memory: Literal["auto", "exact", "graph", "hnsw"] = "auto"  # see element_rl.memory
     graph: GraphConfig = field(default_factory=GraphConfig)  # used by the graph memory only
     lifelong_estimator: Literal["knn", "kde", "renyi2"] = "knn"  # which of Proposition 2's rewards
@@ -77,6 +80,10 @@ class ElementConfig:
         if not 0 < self.update_steps <= self.update_interval:
             window = f"T_u {self.update_steps} and U {self.update_interval}"
             raise ValueError(f"The update window must be shorter than the interval between two, got {window}.")
+        if self.first_interval is not None and not 0 < self.first_interval <= self.update_interval:
+            raise ValueError(
+                f"first_interval must be within 1 and U {self.update_interval}, got {self.first_interval}."
+            )
         for name, allowed in _ALLOWED.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} must be {' or '.join(allowed)}, got {getattr(self, name)!r}.")
@@ -90,6 +97,9 @@ _ALLOWED: Mapping[str, tuple[str, ...]] = {
     for name, annotation in ElementConfig.__annotations__.items()
     if get_origin(annotation) is Literal
 }
+FIRST_INTERVAL = 1_000  # steps before the first window, where nobody says how long the run will be
+INTERVALS_BEFORE_DOUBLING = 16  # then eight windows follow, each twice as long and twice as far apart
+USUAL_STEPS = 1_000_000  # the length that sizes are for, where nobody says it
 KDE_BANDWIDTH = 0.1  # for learners from a replay; the paper has 1, which does not tell heights of a robot apart
 PRESETS: Mapping[str, ElementConfig] = {
     "Hopper": ElementConfig(estimator="kde", graph=GraphConfig(search_steps=20, restarts=20)),
@@ -288,20 +298,52 @@ class ElementReward:
 
 def in_update_window(step: Any, config: ElementConfig) -> Any:
     """0 < t mod U < T_u, from t = U on (Algorithm 3). Works on NumPy arrays and Python numbers too."""
-    phase = step % config.update_interval
-    return (phase > 0) & (phase < config.update_steps) & (step >= config.update_interval)
+    (interval, steps), *longer = update_windows(config)
+    doublings = sum(step >= INTERVALS_BEFORE_DOUBLING * (following // 2) for following, _ in longer)
+    interval, steps = interval * 2**doublings, steps * 2**doublings
+    phase = step % interval
+    return (phase > 0) & (phase < steps) & (step >= interval)
 
 
-def update_window(total_steps: int, interval: int | None = None, steps: int | None = None) -> dict[str, int]:
-    """U and T_u for a run of this length: the paper's, but U no more than a tenth of the run, and T_u a tenth of U."""
+def update_window(
+    total_steps: int | None, interval: int | None = None, steps: int | None = None, first: int | None = None
+) -> dict[str, int]:
+    """U and T_u for a run of this length: the paper's, but U no more than a tenth of the run, and T_u a tenth of U.
+
+    Where nobody knows the length, U is between a sixteenth and an eighth of the steps so far.
+    """
+    if total_steps is None and interval is None and steps is None:
+        paper = ElementConfig()
+        windows = {"update_interval": paper.update_interval, "update_steps": paper.update_steps}
+        return windows | {"first_interval": first or FIRST_INTERVAL}
+    total_steps = USUAL_STEPS if total_steps is None else total_steps
     interval = interval or min(ElementConfig.update_interval, max(total_steps // 10, 2))
     return {"update_interval": interval, "update_steps": steps or max(interval // 10, 1)}
 
 
 def states_remembered(steps: int, config: ElementConfig) -> int:
     """How many states of one agent enter the memory within its first `steps` steps."""
-    whole, rest = divmod(max(steps - config.update_interval, 0), config.update_interval)
-    return whole * (config.update_steps - 1) + max(min(rest, config.update_steps) - 1, 0)
+    windows, number, begin = update_windows(config), 0, 0
+    for interval, window in windows:
+        end = steps if (interval, window) == windows[-1] else min(INTERVALS_BEFORE_DOUBLING * interval, steps)
+        number += _within(end, interval, window) - _within(begin, interval, window)
+        begin = end
+    return number
+
+
+def update_windows(config: ElementConfig) -> list[tuple[int, int]]:
+    """U and T_u, in the order in which they are used; only one of each where the run's length is known."""
+    if config.first_interval is None:
+        return [(config.update_interval, config.update_steps)]
+    steps = max(config.first_interval * config.update_steps // config.update_interval, 1)
+    doublings = (config.update_interval // config.first_interval).bit_length()
+    return [(config.first_interval * 2**number, steps * 2**number) for number in range(doublings)]
+
+
+def _within(steps: int, interval: int, window: int) -> int:
+    """How many of the first steps are in windows of this kind."""
+    whole, rest = divmod(max(steps - interval, 0), interval)
+    return whole * (window - 1) + max(min(rest, window) - 1, 0)
 
 
 def proposition_2_holds(

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from element_rl.config import ExploreConfig
 from element_rl.envs.screens import is_screen
 from element_rl.files import read_json_object, to_json
 from element_rl.runs import RunFolder
@@ -27,7 +28,9 @@ from element_rl.studies.jobs import Job, agents_of, environments_of, label_of, s
 from element_rl.studies.results import CellRecord, Curves, Map, Paths, Scatter, Table
 
 # Settings that older cells do not have: while they have their defaults they change no cell's name.
-NEWER = ("position", "bounds", "envs_per_agent", "agent", "td3")
+NEWER: dict[type[Job], tuple[str, ...]] = {
+    ExploreConfig: ("extrinsic_weight", "position", "bounds", "envs_per_agent", "agent", "td3"),
+}
 FAILURE = "failure.json"  # in a cell's folder: why its last attempt ended
 
 
@@ -63,9 +66,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        values = to_json(dataclasses.asdict(self.config))
-        known = {name: value for name, value in values.items() if name not in NEWER or not _unset(self.config, name)}
-        settings = json.dumps(known, sort_keys=True)
+        settings = json.dumps(to_json(_digested(self.config)), sort_keys=True)
         env, label = (re.sub(r"[^\w.-]+", "_", text).strip("_") for text in (self.env, label_of(self.config)))
         return f"{env}-{label}-{hashlib.sha256(settings.encode()).hexdigest()[:8]}"
 
@@ -150,6 +151,13 @@ def with_needs(cells: Sequence[Cell]) -> list[Cell]:
         for entry in (*with_needs(cell.needs), cell):
             ordered.setdefault((entry.name, entry.method), entry)
     return list(ordered.values())
+
+
+def _digested(job: Job) -> dict[str, Any]:
+    """The settings that a cell's name tells of."""
+    newer = NEWER.get(type(job), ())
+    settings = dataclasses.asdict(job)
+    return {name: value for name, value in settings.items() if name not in newer or not _unset(job, name)}
 
 
 def cell_folder(out: Path, cell: Cell) -> Path:

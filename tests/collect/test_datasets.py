@@ -1,11 +1,14 @@
 """Datasets out of runs: what is in them can be lived through again, whoever acted."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import minari
 import numpy as np
+import pandas
+import pyarrow.parquet
 import pytest
 from collecting import (
     CHECKPOINTS,
@@ -24,7 +27,8 @@ from element_rl.collect.command import main
 from element_rl.collect.parts import mean_action
 from element_rl.collect.source import source_of
 from element_rl.config import ExploreConfig
-from element_rl.datasets.minari_files import Dataset
+from element_rl.datasets import exports
+from element_rl.datasets.minari_files import Dataset, read_recording
 from element_rl.encoders.state import make_state_encoder
 from element_rl.envs.actors import episode_seed
 from element_rl.episodes import Episode
@@ -114,6 +118,48 @@ def test_plain_export(run: RunFolder, undisturbed: Dataset, tmp_path: Path, expo
         np.testing.assert_array_equal(arrays[name], expected)
     if export == "npz":
         assert len(json.loads(str(arrays["metadata"]))["episodes"]) == len(episodes.lengths)
+
+
+@pytest.mark.parametrize("values_at_once", [1 << 24, 100])
+def test_pandas_reads_parquet(
+    run: RunFolder, undisturbed: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values_at_once: int
+) -> None:
+    """One row per step; numbers keep their types, and vectors are lists of numbers. In one group of rows, and in many."""
+    monkeypatch.setattr(exports, "VALUES_AT_ONCE", values_at_once)
+    arguments = command_line(run, tmp_path, workers=0)
+    assert main([*arguments, "--export", "parquet"]) == 0
+    path = tmp_path / "hopper" / "test-v0.parquet"
+    table = pandas.read_parquet(path)
+    arrays = exports.flat_arrays(read_recording(tmp_path / "hopper" / "test-v0"))
+    assert list(table.columns) == list(arrays)
+    assert len(table) == len(undisturbed.episodes.transitions)
+    for name, expected in arrays.items():
+        rows = np.stack(table[name].to_list()) if expected.ndim > 1 else table[name].to_numpy()
+        assert rows.dtype == expected.dtype
+        np.testing.assert_array_equal(rows, expected)
+    assert table.groupby("episode").size().tolist() == undisturbed.episodes.lengths.tolist()
+    told = pyarrow.parquet.read_schema(path).metadata
+    assert json.loads(told[b"shapes"])["observations"] == [11]
+    assert len(json.loads(told[b"metadata"])["episodes"]) == len(undisturbed.episodes.lengths)
+
+
+def test_parquet_without_pyarrow_is_refused_before_anything_acts(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ValueError, match=r"need pyarrow: pip install 'element-rl\[parquet\]'"):
+        collected(run, tmp_path, export="parquet")
+    assert not list(tmp_path.iterdir())
+
+
+def test_images_and_choices_in_parquet(tmp_path: Path) -> None:
+    """An image is one list, whose shape is told beside it; a choice is a number."""
+    arrays = {"observations": np.arange(24, dtype=np.uint8).reshape(3, 4, 2), "actions": np.array([2, 0, 1])}
+    exports._write_parquet(tmp_path / "a.parquet", arrays | {"episode": np.zeros(3, np.int64)}, "{}")
+    table = pandas.read_parquet(tmp_path / "a.parquet")
+    np.testing.assert_array_equal(np.stack(table["observations"].to_list()).reshape(3, 4, 2), arrays["observations"])
+    assert table["observations"][0].dtype == np.uint8
+    assert table["actions"].tolist() == [2, 0, 1]
 
 
 def test_falling(run: RunFolder) -> None:

@@ -12,6 +12,7 @@ import pytest
 from collecting import assert_same, collected, command_line, each_episode, relived, start, wait_for_a_part
 
 from element_rl.collect import CollectConfig, collect
+from element_rl.collect import collecting as collect_module
 from element_rl.collect import parts as collect_parts
 from element_rl.collect.command import main
 from element_rl.collect.parts import divide
@@ -138,3 +139,21 @@ def test_sentences(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "exists already" in said()
     monkeypatch.setitem(sys.modules, "minari", None)
     assert "pip install 'element-rl[datasets]'" in said(dataset="hopper/other-v0")
+
+
+def test_a_dataset_that_was_finished_in_this_moment_is_not_collected_again(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings_of, acted = collect_module._settings, list[Any]()
+
+    def after_another(*arguments: Any) -> dict[str, Any]:
+        """Between the look at what is there and the claim, another process has made the dataset."""
+        monkeypatch.setattr(collect_module, "_settings", settings_of)
+        collected(run, tmp_path)
+        return settings_of(*arguments)
+
+    monkeypatch.setattr(collect_module, "_settings", after_another)
+    with pytest.raises(ValueError, match="exists already"):
+        collect(CollectConfig(run.path, "hopper/test-v0", steps=250, workers=0, out=tmp_path), acted.append)
+    assert not acted
+    assert not list((tmp_path / "hopper").glob(".*"))

@@ -84,6 +84,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.filterwarnings("ignore:jax.core.:DeprecationWarning")  # what SBX imports
 @pytest.mark.filterwarnings("ignore:No episode has ended:UserWarning")  # true, of a budget this small
+@pytest.mark.filterwarnings("ignore:The lifelong memory:UserWarning")  # likewise
 @pytest.mark.parametrize("document", WITH_PYTHON, ids=name_of)
 def test_code_of_the_page_runs(
     document: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

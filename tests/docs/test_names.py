@@ -74,6 +74,7 @@ def _columns() -> set[str]:
     learned = [name for name in NAMES if name != "extrinsic"]
     rewards = [make_reward(name) for name in learned] + [make_reward("element", lifelong_estimator="kde")]
     columns = {name for reward in rewards for name in explore.metric_columns(RecentlyScaled(reward))}
+    columns |= {*explore.metric_columns(None, extrinsic_weight=1.0)}
     sizes = {"state_dim": 32, "actions": 5, "max_episode_steps": 100, "total_steps": 1_000}
     bonuses = [make_bonus(name, **sizes) for name in learned]
     columns |= {name for bonus in bonuses for name in launch.metric_columns(bonus)}

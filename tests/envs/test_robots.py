@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import gymnasium
+import mujoco
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -191,3 +192,16 @@ def test_who_can_fall() -> None:
     env = make_env("Hopper", **{HEALTH_OPTION: False})
     env.reset(seed=0)
     assert not any(env.step(env.action_space.high)[2] for _ in range(200))  # it has fallen long since
+
+
+def test_the_physics_is_the_one_that_was_measured_with() -> None:
+    """Margins of geoms are added up, as from MuJoCo 3.5 on (docs/design.md)."""
+    ball_over_plane = """
+        <mujoco><worldbody>
+            <geom type="plane" size="1 1 1" margin="0.1"/>
+            <body pos="0 0 0.25"><freejoint/><geom type="sphere" size="0.1" margin="0.1"/></body>
+        </worldbody></mujoco>"""
+    model = mujoco.MjModel.from_xml_string(ball_over_plane)
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    assert data.ncon == 1  # 0.15 apart

@@ -213,3 +213,17 @@ def test_nothing_is_overwritten(source: RunFolder, compared: Path) -> None:
     with pytest.raises(RunError, match="already holds a fine-tuning"):
         finetune(settings(source), compared)
     assert before == {path: path.read_bytes() for path in before}
+
+
+def test_of_two_that_choose_at_once_one_takes_the_folder(source: RunFolder, tmp_path: Path) -> None:
+    config, folder, seen = settings(source), tmp_path / "out", list[str]()
+
+    def another(stage: str, progress: object) -> None:
+        """While this one chooses, another begins in the same folder and is stopped when it trains."""
+        if not seen:
+            with pytest.raises(Interrupted):
+                finetune(config, folder, lambda stage, progress: seen.append(stage), lambda: "transferred" in seen)
+
+    with pytest.raises(RunError, match="already holds a fine-tuning: continue it with --resume"):
+        finetune(config, folder, another)
+    assert "transferred" in seen

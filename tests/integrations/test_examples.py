@@ -44,6 +44,7 @@ def callbacks_of(settings: dict[str, Any]) -> list[BaseCallback]:
     return made
 
 
+@pytest.mark.filterwarnings("ignore:The lifelong memory is empty")  # the run is cut short
 @pytest.mark.parametrize("env", ["Ant-v5", "MountainCarContinuous-v0"])
 def test_the_zoos_settings_for_sac_make_a_model(env: str) -> None:
     settings = yaml.safe_load((EXAMPLES / "rl_zoo" / "sac.yml").read_text())[env]
@@ -59,6 +60,7 @@ def test_the_zoos_settings_for_sac_make_a_model(env: str) -> None:
     model.learn(20, callback)
 
 
+@pytest.mark.filterwarnings("ignore:The lifelong memory stays empty")  # the run is cut short
 def test_the_zoos_settings_for_ppo_make_a_callback() -> None:
     settings = yaml.safe_load((EXAMPLES / "rl_zoo" / "ppo.yml").read_text())["MountainCar-v0"]
     (callback,) = callbacks_of(settings)

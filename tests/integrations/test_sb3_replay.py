@@ -236,3 +236,24 @@ def states_in(buffer: IntrinsicReplayBuffer) -> np.ndarray:
 def encoded(vectors: np.ndarray) -> np.ndarray:
     encoder = make_state_encoder(0, vectors.shape[1])
     return np.asarray(jax.vmap(encoder)(jnp.asarray(vectors, jnp.float32), jnp.zeros((len(vectors), 0))))
+
+
+def test_without_a_word_of_its_length_a_run_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the README: only the reward is named. Nothing is learned here, which would take long."""
+    model = make_model(bonus={"reward": "element"}, learning_starts=10_000, buffer_size=2_000).learn(1_200)
+    assert 50 < model.replay_buffer.bonus.memory_size < 110
+
+
+def test_that_nothing_was_remembered_is_said_at_the_end() -> None:
+    model = make_model(bonus={**ELEMENT, "total_steps": 1_000_000, "options": None})
+    with pytest.warns(UserWarning, match="The lifelong memory is empty after 40 steps"):
+        model.learn(40, LogIntrinsic())
+
+
+def test_a_batch_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make_model(bonus=RND).learn(40)
+    source, read = model.replay_buffer.bonus.source, []
+    raw = source.raw
+    monkeypatch.setattr(source, "raw", lambda observations: (read.append(len(observations)), raw(observations))[1])
+    model.replay_buffer.sample(16)
+    assert read == [16, 16]  # observations, and next observations

@@ -150,11 +150,59 @@ def test_a_reward_changes_nothing_and_an_update_only_what_learns() -> None:
     assert not np.allclose(bonus.reward(*batch), first)
 
 
+def test_both_at_once_read_a_batch_once_and_come_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = walk(30, 3)
+    ours, theirs = (fed(bonus_of("rnd"), world) for _ in range(2))
+    batch = asked(ours, world, np.arange(40))
+    expected = theirs.update(*batch), theirs.reward(*batch)
+    read = count_calls(monkeypatch, ours.source, "raw")
+    metrics, rewards = ours.update_and_reward(*batch)
+    assert len(read) == 2  # observations, and next observations
+    assert metrics == expected[0]
+    assert np.array_equal(rewards, expected[1])
+    for name, array in ours.to_arrays().items():
+        assert np.array_equal(array, theirs.to_arrays()[name]), name
+
+
+def count_calls(monkeypatch: pytest.MonkeyPatch, of: Any, name: str) -> list[Any]:
+    calls, original = [], getattr(of, name)
+
+    def counted(*arguments: Any) -> Any:
+        calls.append(arguments)
+        return original(*arguments)
+
+    monkeypatch.setattr(of, name, counted)
+    return calls
+
+
+def test_a_run_whose_length_nobody_said_is_remembered_from_early_on(tmp_path: Path) -> None:
+    world = walk(400, 3)
+    bonus = fed(bonus_of(total_steps=None, options=None), world)
+    assert 80 < bonus.memory_size < 120  # of the window from step 1,000 on
+    bonus.save(tmp_path)
+    again = IntrinsicReward.load(tmp_path)
+    ids = bonus.sample(20, np.random.default_rng(0))
+    assert bonus.reward_terms(*asked(bonus, world, ids))["reward_lifelong"].max() > 0
+    assert np.array_equal(again.reward(*asked(again, world, ids)), bonus.reward(*asked(bonus, world, ids)))
+
+
+def test_an_empty_memory_is_said_once(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"stays empty in a run of 400 steps: its first window opens at step 500\."):
+        bonus_of(options={"update_interval": 500})
+    bonus = fed(bonus_of(total_steps=1_000, options={"update_interval": 500}), walk(30, 3))
+    with pytest.warns(UserWarning, match=r"memory is empty after 90 steps, .*: its first window opens at step 500\."):
+        bonus.save(tmp_path)
+    bonus.save(tmp_path)
+    bonus_of(options={"update_interval": 500, "lifelong_weight": 0.0}).save(tmp_path)  # none is wanted
+    with pytest.warns(UserWarning, match="no step is within windows of 1 step"):
+        bonus_of(total_steps=100, options=None)
+
+
 def test_a_run_may_be_longer_than_was_said() -> None:
     """The memory grows beyond what `total_steps` sized it for; rewards are those of one sized rightly."""
     world = walk(100, 3)
     options = {"update_interval": 20, "update_steps": 18, "memory": "exact"}
-    short, right = (fed(bonus_of(total_steps=steps, options=options), world) for steps in (1, 300))
+    short, right = (fed(bonus_of(total_steps=steps, options=options), world) for steps in (25, 300))
     ids = right.sample(50, np.random.default_rng(0))
     assert short.memory_size == right.memory_size > 200
     assert np.array_equal(short.reward(*asked(short, world, ids)), right.reward(*asked(right, world, ids)))

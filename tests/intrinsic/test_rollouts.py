@@ -111,3 +111,12 @@ def test_mistakes_are_answered_by_one_sentence() -> None:
         bonus_of(num_envs=0)
     with pytest.raises(ValueError, match="no intrinsic reward"):
         bonus_of("extrinsic")
+
+
+def test_a_run_whose_length_nobody_said_is_remembered_from_early_on() -> None:
+    bonus = bonus_of("element", num_envs=3, total_steps=None, options=None)
+    bonus.rollout(*walk(50, 3))
+    with pytest.warns(UserWarning, match=r"empty after 150 steps, .*: its first window opens at step 1,000\."):
+        bonus.warn_if_memory_is_empty()
+    bonus.rollout(*walk(350, 3))
+    assert 80 < bonus.memory_size < 120

@@ -22,6 +22,8 @@ from element_rl.rewards.element import (
     proposition_2_holds,
     resolved_memory,
     states_remembered,
+    update_window,
+    update_windows,
 )
 
 SPEC = RewardSpec(observation_dim=3, action_dim=2, state_dim=2, max_episode_steps=8, total_steps=100)
@@ -139,6 +141,37 @@ def test_window_is_algorithm_3s() -> None:
     assert inside == [11, 12, 13, 21, 22, 23, 31, 32, 33]
     for total in range(60):
         assert states_remembered(total, config) == sum(bool(in_update_window(t, config)) for t in range(total))
+
+
+def test_windows_grow_with_a_run_whose_length_is_not_known() -> None:
+    """U doubles whenever 16 of it have passed, so it is an eighth to a sixteenth of the steps so far; T_u is a tenth of U."""
+    config = ElementConfig(update_interval=100, update_steps=10, first_interval=20)
+    assert update_windows(config) == [(20, 2), (40, 4), (80, 8)]
+    steps = np.arange(2_000)
+    inside = steps[np.asarray(in_update_window(steps, config))]
+    first = [t for begin in range(20, 320, 20) for t in (begin + 1,)]
+    second = [t for begin in range(320, 640, 40) for t in range(begin + 1, begin + 4)]
+    third = [t for begin in range(640, 2_000, 80) for t in range(begin + 1, begin + 8)]
+    assert inside.tolist() == first + second + third
+    assert np.array_equal(
+        jax.jit(lambda t: in_update_window(t, config))(steps.astype(np.int32)), np.isin(steps, inside)
+    )
+    for total in (0, 19, 22, 321, 330, 639, 700, 2_000):
+        assert states_remembered(total, config) == (inside < total).sum()
+    with pytest.raises(ValueError, match="first_interval must be within 1 and U 500000, got 0"):
+        ElementConfig(first_interval=0)
+
+
+def test_windows_are_the_run_s_tenths_where_its_length_is_known() -> None:
+    assert update_window(20_000) == {"update_interval": 2_000, "update_steps": 200}
+    assert update_window(10_000_000) == {"update_interval": 500_000, "update_steps": 50_000}
+    assert update_window(None, interval=50) == {"update_interval": 50, "update_steps": 5}
+    unknown = ElementConfig(**update_window(None))
+    assert update_windows(unknown)[0] == (1_000, 100)
+    assert update_windows(unknown)[-1] == (256_000, 25_600)
+    for steps in (20_000, 300_000, 3_000_000):  # a tenth is remembered, as of runs whose length is known
+        known = states_remembered(steps, ElementConfig(**update_window(steps)))
+        assert 0.9 * known < states_remembered(steps, unknown) < 1.2 * known
 
 
 def test_only_states_within_the_window_enter() -> None:

@@ -67,20 +67,24 @@ def filled_learner(name: str, chunks: list[Chunk]) -> Learner:
 
 
 def updated(
-    learner: Learner, factor: float = 1.0, shift: float = 0.0, agents: slice = slice(0, 2)
+    learner: Learner,
+    factor: float = 1.0,
+    shift: float = 0.0,
+    agents: slice = slice(0, 2),
+    extrinsic_weight: float = 0.0,
 ) -> tuple[Any, Any, Any]:
     """Agents, rewards and metrics after an update of the chosen agents, the reward changed; the learner stays as it is."""
     sampleable = jnp.asarray(learner.ledger.sampleable())
     chosen = jax.tree.map(lambda leaf: leaf[agents], (*learner.state[:3], sampleable, learner.seeds))
-    return program(learner.reward)(jnp.float32(factor), jnp.float32(shift), *chosen, np.uint32(0))[:3]
+    return program(learner.reward, extrinsic_weight)(jnp.float32(factor), jnp.float32(shift), *chosen, np.uint32(0))[:3]
 
 
 @functools.cache
-def program(reward: Reward) -> Any:
+def program(reward: Reward, extrinsic_weight: float = 0.0) -> Any:
     """One program for all changes of a reward: to compile it is what takes time."""
 
     def update(factor: jax.Array, shift: jax.Array, *arguments: Any) -> Any:
-        return _update(changed(reward, factor, shift), AGENT, 1, *arguments)
+        return _update(changed(reward, factor, shift), AGENT, 1, *arguments, extrinsic_weight=extrinsic_weight)
 
     return jax.jit(update)
 
@@ -121,3 +125,26 @@ def test_agent_of_a_population_equals_the_agent_alone(learner: Learner) -> None:
     agents, rewards, metrics = updated(learner)
     one = updated(learner, agents=slice(1, 2))
     assert_same(jax.tree.map(lambda leaf: leaf[1:], (agents, rewards, metrics)), one, 1e-3)
+
+
+@pytest.mark.parametrize("name", ["element", "rnd"])
+def test_the_environment_s_reward_is_added_with_its_weight_and_only_then(name: str, chunks: list[Chunk]) -> None:
+    """The program adds it to whatever a reward gives: one that learns and one that keeps notes will do."""
+    generator = np.random.default_rng(0)
+    values = [generator.normal(size=chunk.extrinsic_reward.shape).astype(np.float32) for chunk in chunks]
+    paid, others = (
+        filled_learner(
+            name, [dataclasses.replace(c, extrinsic_reward=k * v) for c, v in zip(chunks, values, strict=True)]
+        )
+        for k in (1.0, 5.0)
+    )
+    agents, rewards, before = updated(paid)
+    assert before.keys().isdisjoint({"reward_extrinsic", "reward_learned"})
+    for one, other in zip(jax.tree.leaves(updated(others)), jax.tree.leaves((agents, rewards, before)), strict=True):
+        assert np.array_equal(one, other)  # nobody is told of it
+    weighted, rewards_beside, after = updated(paid, extrinsic_weight=2.0)
+    added = 2.0 * np.asarray(after["reward_extrinsic"])
+    assert (np.abs(added) > 0.01).all()
+    assert np.asarray(after["target_mean"]) == pytest.approx(np.asarray(before["target_mean"]) + added, abs=1e-5)
+    assert_same(rewards, rewards_beside, 1e-6)
+    assert not np.allclose(jax.tree.leaves(weighted.critics)[0], jax.tree.leaves(agents.critics)[0], atol=1e-7)

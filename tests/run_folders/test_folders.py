@@ -1,8 +1,12 @@
 """Run folders: made, opened, used by one process at a time; checkpoints exact after a round trip, damage found and named."""
 
+import errno
+import multiprocessing
 import os
 import subprocess
 import sys
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import faiss
@@ -10,8 +14,10 @@ import numpy as np
 import pytest
 from known_checkpoints import CONFIG, check, save
 
-from element_rl.files import FileError
+from element_rl.files import FileError, create_locked
 from element_rl.runs import RunError, RunFolder
+
+SECONDS = 60.0  # longer than anything here takes
 
 
 def test_create_then_open_gives_the_same_config(tmp_path: Path) -> None:
@@ -64,6 +70,88 @@ def test_two_processes_do_not_train_in_one_folder(run: RunFolder) -> None:
         ):
             pass
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "in\n"
+
+
+def _race(folders: list[Path], barrier: Barrier, outcomes: Connection) -> None:
+    """Create a run in every folder at the same moment as others; say each time what came of it."""
+    for folder in folders:
+        barrier.wait(SECONDS)
+        try:
+            created = RunFolder.create(folder, CONFIG)
+        except RunError as error:
+            created, outcome = None, str(error)
+        else:
+            outcome = ""
+        barrier.wait(SECONDS)  # the winner has made its run, and does not train yet
+        late = ""
+        if created is None:
+            try:
+                with RunFolder.open(folder).exclusively():
+                    late = "trains"
+            except RunError as error:
+                late = str(error)
+        barrier.wait(SECONDS)
+        if created is not None:
+            with created.exclusively():
+                late = "trains"
+        outcomes.send((outcome, late))
+    outcomes.close()
+
+
+def test_of_runs_that_begin_in_one_folder_at_once_one_trains(tmp_path: Path) -> None:
+    folders = [tmp_path / str(index) for index in range(50)]
+    context = multiprocessing.get_context("spawn")
+    barrier, racers = context.Barrier(3), []
+    for _ in range(3):
+        ours, theirs = context.Pipe(duplex=False)
+        process = context.Process(target=_race, args=(folders, barrier, theirs), daemon=True)
+        process.start()
+        theirs.close()
+        racers.append((process, ours))
+    for folder in folders:
+        outcomes = sorted(racer.recv() for _, racer in racers)
+        assert outcomes[0] == ("", "trains")
+        for refusal, late in outcomes[1:]:
+            assert refusal.startswith(f"{folder} already holds a run (it has config.json): continue it with --resume")
+            assert late.startswith(f"Another process is training in {folder}")
+        assert [path.name for path in folder.iterdir()] == ["config.json"]
+    for process, ours in racers:
+        process.join(SECONDS)
+        ours.close()
+        assert process.exitcode == 0
+
+
+def test_a_new_run_is_let_go_of_when_it_has_trained_or_is_dropped(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path / "run", CONFIG)
+    with pytest.raises(RunError, match="Another process is training"), RunFolder.open(run.path).exclusively():
+        pass
+    with (
+        run.exclusively(),
+        pytest.raises(RunError, match="Another process is training"),
+        run.exclusively(),
+    ):
+        pass
+    with RunFolder.open(run.path).exclusively():
+        pass
+    RunFolder.create(tmp_path / "dropped", CONFIG)
+    with RunFolder.open(tmp_path / "dropped").exclusively():
+        pass
+
+
+def test_one_process_takes_a_folder_where_there_are_no_hard_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*names: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    run = RunFolder.create(tmp_path / "run", CONFIG)
+    assert RunFolder.open(run.path).config == run.config
+    with pytest.raises(FileExistsError):
+        create_locked(run.path / "config.json", "{}")
+    with pytest.raises(RunError, match="Another process is training"), RunFolder.open(run.path).exclusively():
+        pass
+    assert [path.name for path in run.path.iterdir()] == ["config.json"]
 
 
 def test_summary(run: RunFolder) -> None:

@@ -97,6 +97,15 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+def test_a_cell_keeps_its_name_while_newer_settings_are_not_used() -> None:
+    """The names are those of version 0.1 of these settings: folders that people have are found again."""
+    cell = Cell("Ant-v5", "rnd", ExploreConfig("Ant-v5", "rnd"))
+    assert cell.name == "Ant-v5-rnd-f6921d15"
+    weighted = Cell("Ant-v5", "rnd", ExploreConfig("Ant-v5", "rnd", extrinsic_weight=1.0))
+    assert weighted.name.startswith("Ant-v5-rnd-")
+    assert weighted.name != cell.name
+
+
 def test_killed_in_the_middle_it_ends_as_if_nothing_had_happened(undisturbed: Path, tmp_path: Path) -> None:
     first, second, third = (cell_folder(tmp_path, cell) for cell in CELLS)
     parent = subprocess.Popen([sys.executable, __file__, str(tmp_path)], stdin=subprocess.DEVNULL)
