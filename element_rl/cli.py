@@ -22,6 +22,7 @@ from element_rl.stopping import INTERRUPTED, stop_signals
 
 USER_ERROR = 2  # exit code when the user has to change something
 NOBODY_READS = 141  # exit code when our output's reader has left, as in `element --help | head -1`: what SIGPIPE gives
+FILMED_STEPS = 4  # steps of a robot between two frames of the film at the end of a run
 EPISODES_DRAWN = 2  # per checkpoint and seed, in the figure of trajectories at the end of a run
 
 ELEMENTS_OWN = (
@@ -180,7 +181,7 @@ def _film(run: Any, spec: Any) -> None:
 
     try:
         with filming() as watch:
-            path = film(run, watch=watch, spec=spec)
+            path = film(run, watch=watch, spec=spec, every=FILMED_STEPS)
     except RunError as error:
         print(error)
     else:

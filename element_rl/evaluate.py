@@ -69,16 +69,20 @@ def film(
     out: Path | None = None,
     watch: Callable[[Progress], None] = lambda progress: None,
     spec: EnvSpec | None = None,
+    every: int = 1,
 ) -> Path:
-    """The mp4 of one episode of the first agent, of the newest checkpoint unless told; the watcher is told of frames."""
+    """The mp4 of one episode of the first agent, of the newest checkpoint unless told; the watcher is told of frames.
+
+    `every`: steps of a robot between two frames; 4 shows it four times as fast, in a quarter of the time to render.
+    """
     form, step = _form(run, spec), _steps(run, checkpoint)[-1]
     folder = out or run.evaluation_path
     folder.mkdir(parents=True, exist_ok=True)
 
     def tell(frames: int, per_second: float) -> None:
-        watch(Progress(frames, max(form.episode_steps, frames), per_second, {}))
+        watch(Progress(frames, max(form.episode_steps // every, frames), per_second, {}))
 
-    return form.write_video(step, deterministic, folder, tell)
+    return form.write_video(step, deterministic, folder, tell, every)
 
 
 def _steps(run: RunFolder, checkpoint: int | None) -> list[int]:
@@ -109,7 +113,9 @@ class Form(Protocol):
     def measured(self, acted: Sequence[Sequence[Any]]) -> tuple[dict[str, Any], Float[np.ndarray, "E M C"]]:
         """Means of a checkpoint's episodes, agent by agent, and their positions, NaN after the end of each."""
 
-    def write_video(self, step: int, deterministic: bool, folder: Path, watch: Callable[[int, float], None]) -> Path:
+    def write_video(
+        self, step: int, deterministic: bool, folder: Path, watch: Callable[[int, float], None], every: int
+    ) -> Path:
         """One episode of the first agent as an mp4; the watcher is told the frames so far, and frames per second."""
 
 

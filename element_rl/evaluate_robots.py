@@ -61,7 +61,9 @@ class OnRobots:
         }
         return row, padded_paths([path[:, :2] for path in paths], spec.max_episode_steps)  # what a map has
 
-    def write_video(self, step: int, deterministic: bool, folder: Path, watch: Callable[[int, float], None]) -> Path:
+    def write_video(
+        self, step: int, deterministic: bool, folder: Path, watch: Callable[[int, float], None], every: int
+    ) -> Path:
         """Rendered without a screen, by a camera that follows the robot."""
         config, policy = self.config, self.run.load_policy(step)
         return write_video(
@@ -73,6 +75,7 @@ class OnRobots:
             [config.seed, step, 0],
             deterministic,
             watch,
+            every,
         )
 
 

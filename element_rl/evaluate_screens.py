@@ -62,7 +62,9 @@ class OnScreens:
         }
         return row, padded_paths(paths, spec.max_episode_steps)
 
-    def write_video(self, step: int, deterministic: bool, folder: Path, watch: Callable[[int, float], None]) -> Path:
+    def write_video(
+        self, step: int, deterministic: bool, folder: Path, watch: Callable[[int, float], None], every: int
+    ) -> Path:
         """As its policy saw it."""
         env = self.make(self.env, **self.options)
         policy = {name: array[0] for name, array in self.acting(self.run.load_policy(step)).items()}
@@ -77,7 +79,7 @@ class OnScreens:
             writer: Any
             with imageio.get_writer(path, fps=FRAMES_PER_SECOND, macro_block_size=2) as writer:
                 began = time.perf_counter()
-                for number, frame in enumerate(episode.frames, start=1):
+                for number, frame in enumerate(episode.frames[::every], start=1):
                     writer.append_data(np.kron(frame, np.ones((ENLARGED, ENLARGED), np.uint8)))
                     watch(number, number / max(time.perf_counter() - began, 1e-9))
         except Exception as error:

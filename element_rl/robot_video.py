@@ -36,8 +36,12 @@ def write_video(
     seed: Sequence[int],
     deterministic: bool,
     watch: Callable[[int, float], None] = lambda frames, per_second: None,
+    every: int = 1,
 ) -> Path:
-    """Acts and films until the episode ends; the watcher is told the number of frames and how many there are in a second."""
+    """Acts until the episode ends and films every so many steps.
+
+    The watcher is told the number of frames and how many there are in a second.
+    """
     _check_can_be_seen(env_name, env_options)
     if os.environ.get("MUJOCO_GL", "") in ("", "disable", "disabled"):
         os.environ["MUJOCO_GL"] = "osmesa"
@@ -52,7 +56,7 @@ def write_video(
         with _silent_destructors():
             try:
                 follow_robot(env, env_options)
-                with _frames_of(unfinished, env, watch) as add_frame:
+                with _frames_of(unfinished, env, watch, every) as add_frame:
                     run_episode(spec, env, parameters, seed, deterministic, add_frame)
             except Exception as error:  # whatever a renderer, a driver or an encoder of films may raise
                 failure = f"{type(error).__name__}: {' '.join(str(error).split()).rstrip('.')}"
@@ -107,16 +111,21 @@ def followed_body(model: Any) -> int | None:
 
 
 @contextlib.contextmanager
-def _frames_of(path: Path, env: gymnasium.Env, watch: Callable[[int, float], None]) -> Iterator[Callable[[], None]]:
-    """A function that adds what the environment looks like now to a film."""
+def _frames_of(
+    path: Path, env: gymnasium.Env, watch: Callable[[int, float], None], every: int
+) -> Iterator[Callable[[], None]]:
+    """A function, to be called at every step, that adds what the environment looks like now to a film."""
     import imageio.v2 as imageio
 
     writer: Any
     with imageio.get_writer(path, fps=FRAMES_PER_SECOND, macro_block_size=2) as writer:
-        frames, began = 0, time.perf_counter()
+        steps, frames, began = 0, 0, time.perf_counter()
 
         def add_frame() -> None:
-            nonlocal frames
+            nonlocal steps, frames
+            steps += 1
+            if steps % every:
+                return
             writer.append_data(env.render())
             frames += 1
             watch(frames, frames / max(time.perf_counter() - began, 1e-9))
