@@ -48,8 +48,7 @@ def train(steps: int, reward: str | None, seed: int) -> np.ndarray:
         observation = env.reset()[0] if terminated or truncated else following
         if bonus is not None and step >= LEARN_FROM:
             drawn = bonus.sample(BATCH, rng)  # ← of episodes that have ended; number n is the n-th transition
-            bonus.update(drawn, before[drawn], chosen[drawn], after[drawn])  # ← for rewards that learn
-            rewards = bonus.reward(drawn, before[drawn], chosen[drawn], after[drawn])  # ←
+            _, rewards = bonus.update_and_reward(drawn, before[drawn], chosen[drawn], after[drawn])  # ←
             learn(values, target, optimiser, before[drawn], chosen[drawn], rewards, after[drawn], ended[drawn])
         if step % TARGET_EVERY == 0:
             target.load_state_dict(values.state_dict())

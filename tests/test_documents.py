@@ -15,6 +15,7 @@ TINY = 150  # steps of an example
 
 @pytest.mark.filterwarnings("ignore:jax.core.:DeprecationWarning")  # what SBX imports
 @pytest.mark.filterwarnings("ignore:No episode has ended:UserWarning")  # true, of a budget this small
+@pytest.mark.filterwarnings("ignore:The lifelong memory:UserWarning")  # likewise
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
 def test_examples_run(
     example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -244,7 +244,9 @@ class LogIntrinsic(BaseCallback):
         return True
 
     def _on_training_end(self) -> None:
-        self.model.replay_buffer.bonus.warn_if_memory_is_empty()
+        buffer = getattr(self.model, "replay_buffer", None)
+        if isinstance(buffer, IntrinsicReplayBuffer):
+            buffer.bonus.warn_if_memory_is_empty()
 
 
 def _taken(stored: Any, rows: Int[np.ndarray, " B"], envs: Int[np.ndarray, " B"]) -> Any:

@@ -76,7 +76,7 @@ def warn_of_an_empty_memory(config: ElementConfig, steps: int) -> None:
 
 def _first_window(config: ElementConfig) -> str:
     interval, steps = update_windows(config)[0]
-    return f"its first window opens at step {interval:,}" if steps > 1 else "no step is within windows of 1 step"
+    return f"its first window opens at step {interval:,}" if steps > 1 else "windows of 1 step take in nothing"
 
 
 def check_sizes(num_envs: int, capacity: int, max_episode_steps: int, total_steps: int | None) -> None:

@@ -194,7 +194,7 @@ def test_an_empty_memory_is_said_once(tmp_path: Path) -> None:
         bonus.save(tmp_path)
     bonus.save(tmp_path)
     bonus_of(options={"update_interval": 500, "lifelong_weight": 0.0}).save(tmp_path)  # none is wanted
-    with pytest.warns(UserWarning, match="no step is within windows of 1 step"):
+    with pytest.warns(UserWarning, match="windows of 1 step take in nothing"):
         bonus_of(total_steps=100, options=None)
 
 
