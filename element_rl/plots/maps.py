@@ -74,7 +74,8 @@ def density_map(run: Run, step: int | None = None) -> Figure:
     axes.set_title(f"{said} · {_cells(together)}\n" if len(visits) == 1 else f"{said}\n")
     x_label, y_label = axis_labels(folder.config)
     described = _described(view, names, visits.shape, _unit(folder.config))
-    axes.text(0, 1.02, described, transform=axes.transAxes, color=QUIET, size=8)
+    size = 8 if by_chance is None else 7  # beside another map there is less room
+    axes.text(0, 1.02, described, transform=axes.transAxes, color=QUIET, size=size)
     axes.set(xlabel=x_label, ylabel=y_label)
     axes.locator_params(nbins=6)
     if start is not None:  # below the map, which may be full
