@@ -130,7 +130,7 @@ def replayed_episodes(source: Source, steps: int | None) -> Iterator[tuple[int, 
                 f"The run {source.run.path} keeps no replay: collect with its policies, without --from-replay."
             )
         running = file.get_tensor("ledger/running_start")
-        num_envs = source.run.config["settings"].get("envs_per_agent", 1)
+        num_envs = source.run.config.get("settings", {}).get("envs_per_agent", 1)
         for agent in range(len(source.seeds)):
             lengths = [file.get_tensor(f"ledger/lengths_{agent * num_envs + env}") for env in range(num_envs)]
             if not any(map(len, lengths)):

@@ -60,7 +60,7 @@ def episodes_of(run: RunFolder, agent: int = 0) -> tuple[Float[np.ndarray, "E T 
     stored = arrays["learner/replay/state"]
     if not 0 <= agent < len(stored):
         raise RunError(f"The run {run.path} has agents 0 to {len(stored) - 1}, and no agent {agent}.")
-    num_envs = run.config["settings"].get("envs_per_agent", 1)
+    num_envs = run.config.get("settings", {}).get("envs_per_agent", 1)
     kept = [arrays[f"ledger/lengths_{agent * num_envs + env}"] for env in range(num_envs)]
     episodes = stored_episodes(arrays["ledger/running_start"], kept, agent, num_envs)
     if not episodes:

@@ -70,7 +70,7 @@ def encoder_cell(env: str, scale: Scale) -> Cell:
     return Cell(env, "encoder", PretrainConfig(env, **given, **scale.encoder_options))
 
 
-def acted_on_screen(run: RunFolder, step: int, agent: int, samples: int) -> list[Float[np.ndarray, "T 2"]]:
+def acted_on_screen(run: RunFolder, step: int, agent: int, samples: int) -> list[Float[np.ndarray, "_ 2"]]:
     """Positions of the episodes in which the policy of a checkpoint acts, as in training, until it has taken so many samples."""
     config, spec = resolved(settings_from_json(OnPolicyConfig, run.config["settings"]))
     parameters = {name: array[agent] for name, array in run.load_policy(step).items()}

@@ -127,7 +127,7 @@ def _paths(entry: FinishedCell, agent: int, episodes: dict[int, list[np.ndarray]
     )
 
 
-def path_group(step: int, episodes: Sequence[Float[np.ndarray, "T 2"]]) -> PathGroup:
+def path_group(step: int, episodes: Sequence[Float[np.ndarray, "_ 2"]]) -> PathGroup:
     """Episodes of the policy of a checkpoint, with so few points that a page can hold them."""
     every = max(1, -(-sum(map(len, episodes)) // MOST_POINTS))
     thinned = (path[np.unique([*range(0, len(path), every), len(path) - 1])] for path in episodes)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from own_world import START, WALK
 
+from element_rl.agents.making import make_agent
 from element_rl.config import ExploreConfig, map_note, resolved
 from element_rl.envs.collector import Collector
 from element_rl.envs.positions import column_bounds
@@ -113,7 +114,8 @@ def test_settings_keep_the_map_and_the_state_has_the_position(tmp_path: Path) ->
     assert "Coverage is counted on x from" in map_note(ExploreConfig(WALK, position=PLANE), spec)
     assert map_note(config, spec) == ""
     assert reward is not None
-    learner = Learner(spec, reward, config.sac, [0], config.replay_size, config.chunk_steps, config.steps)
+    agent = make_agent(config.agent, config.learner, spec.observation_dim, spec.action_dim)
+    learner = Learner(spec, reward, agent, [0], config.replay_size, config.chunk_steps, config.steps)
     assert learner.state.replay.state.shape[-1] == 5 + 2
     run = create_run(config, tmp_path / "run")
     assert run.config["coverage_start"] == list(spec.coverage_start or ())

@@ -114,7 +114,7 @@ def test_the_replay_begins_with_the_newest_experience_and_nothing_else_does(
             np.testing.assert_array_equal(batch.next_observation[:, 1], -drawn - 1)
         assert explorer.step == explorer.learner.updates == 0
         for name, array in explorer.tracker.to_arrays().items():
-            assert not np.any(array), name
+            assert not np.any(array[np.isfinite(array)]), name  # the best return so far is minus infinity
 
 
 def test_a_held_actor_leaves_the_critics_learning() -> None:

@@ -202,7 +202,7 @@ def holder(file: Path) -> int:
     """The process that has a file open."""
     for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
         with contextlib.suppress(OSError):
-            if descriptor.resolve() == file.resolve():
+            if descriptor.samefile(file):  # by what it is: it was opened under another name
                 return int(descriptor.parts[2])
     raise AssertionError(f"nobody has {file} open")
 
