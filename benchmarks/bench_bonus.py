@@ -1,4 +1,5 @@
-"""What does each reward cost an on-policy agent? Milliseconds per rollout of 300 steps, states of 32 numbers, on the CPU.
+"""What does each reward cost an on-policy agent? Milliseconds per rollout of 300 steps, states of
+32 numbers, on the CPU.
 
 Processor time, all threads together: what is taken from the environments that run beside it.
 
@@ -7,9 +8,10 @@ Processor time, all threads together: what is taken from the environments that r
     observe    what it does when the episode has ended, a third of it
     in all     the three together; beside it, how many steps a second one core could reward
 
-ELEMENT's cost grows with what it remembers, so it is measured with so many nodes as well: that many states of ended episodes,
-a tenth of them in the lifelong memory. After a restart its index is made anew: `restart` says how many seconds that takes.
-States are those of walks through a plane, none twice: frames that repeat cost less.
+ELEMENT's cost grows with what it remembers, so it is measured with so many nodes as well: that many
+states of ended episodes, a tenth of them in the lifelong memory. After a restart its index is made
+anew: `restart` says how many seconds that takes. States are those of walks through a plane, none
+twice: frames that repeat cost less.
 
     python -m benchmarks.bench_bonus --nodes 0 100000 1000000
 """
@@ -25,10 +27,17 @@ import jax
 import numpy as np
 import tyro
 
-from benchmarks.tables import PAGE, markdown_table, provenance, replace_table, significant, source_line
-from element_rl.files import write_json
-from element_rl.on_policy.bonus import Bonus, ElementBonus, EpisodeSoFar, make_bonus
+from benchmarks.tables import (
+    PAGE,
+    markdown_table,
+    provenance,
+    replace_table,
+    significant,
+    source_line,
+)
 from element_rl.rewards import NAMES
+from element_rl.rewards.on_rollouts import Bonus, ElementBonus, EpisodeSoFar, make_bonus
+from element_rl.storage.files import write_json
 
 PACKAGES = ("jax", "optax", "faiss-cpu")
 DIM, ACTIONS = 32, 12  # the paper's encoder of Mario; the complex set of actions
@@ -65,9 +74,12 @@ def main(settings: Settings) -> list[dict[str, Any]]:
 
 
 def measure(name: str, nodes: int, rounds: int) -> dict[str, Any]:
-    """Medians, in milliseconds, over rounds of an episode each; the first, which compiles, does not count."""
+    """Medians, in milliseconds, over rounds of an episode each; the first, which compiles, does not
+    count."""
     total_steps = max(nodes, 10_000) + (rounds + 1) * EPISODE
-    bonus = make_bonus(name, state_dim=DIM, actions=ACTIONS, max_episode_steps=EPISODE, total_steps=total_steps)
+    bonus = make_bonus(
+        name, state_dim=DIM, actions=ACTIONS, max_episode_steps=EPISODE, total_steps=total_steps
+    )
     generator = np.random.default_rng(0)
     state: Any = bonus.init(jax.random.key(0))
     restart = None
@@ -77,7 +89,9 @@ def measure(name: str, nodes: int, rounds: int) -> dict[str, Any]:
     spent: dict[str, list[float]] = {"rewards": [], "learn": [], "observe": []}
     for turn in range(rounds + 1):
         times: dict[str, list[float]] = {part: [] for part in spent}
-        state = _episode(bonus, state, walk(generator, EPISODE), nodes + EPISODE * (turn + 1), times)
+        state = _episode(
+            bonus, state, walk(generator, EPISODE), nodes + EPISODE * (turn + 1), times
+        )
         if turn:
             for part, seconds in times.items():
                 spent[part].append(1e3 * sum(seconds) / ROLLOUTS)
@@ -86,20 +100,37 @@ def measure(name: str, nodes: int, rounds: int) -> dict[str, Any]:
 
 
 def render(rows: list[dict[str, Any]]) -> str:
-    header = ["reward", "nodes", "rewards, ms", "learn, ms", "observe, ms", "in all, ms", "steps/s", "restart, s"]
+    header = [
+        "reward",
+        "nodes",
+        "rewards, ms",
+        "learn, ms",
+        "observe, ms",
+        "in all, ms",
+        "steps/s",
+        "restart, s",
+    ]
     lines = []
     for row in rows:
         parts = [row["rewards"], row["learn"], row["observe"]]
         nodes = f"{row['nodes']:,}" if row["reward"] == "element" else "–"
         restart = "–" if row["restart"] is None else significant(row["restart"])
         speed = significant(1e3 * ROLLOUT / sum(parts))
-        lines.append([row["reward"], nodes, *(significant(part) for part in (*parts, sum(parts))), speed, restart])
+        lines.append(
+            [
+                row["reward"],
+                nodes,
+                *(significant(part) for part in (*parts, sum(parts))),
+                speed,
+                restart,
+            ]
+        )
     return markdown_table(header, lines)
 
 
 def walk(generator: np.random.Generator, length: int) -> EpisodeSoFar:
-    """A walk through a world of 100 by 100 that keeps its direction for some twenty steps, seen as 32 smooth functions of the
-    place and a little noise."""
+    """A walk through a world of 100 by 100 that keeps its direction for some twenty steps, seen as
+    32 smooth functions of the place and a little noise."""
     noise = generator.normal(size=(length + 1, 2))
     speed, place = np.zeros((length + 1, 2)), np.zeros((length + 1, 2))
     for step in range(1, length + 1):
@@ -112,9 +143,13 @@ def walk(generator: np.random.Generator, length: int) -> EpisodeSoFar:
     return EpisodeSoFar(states.astype(np.float32), actions, np.zeros(length, np.float32), True)
 
 
-def _remembering(bonus: ElementBonus, state: Any, nodes: int, generator: np.random.Generator) -> Any:
+def _remembering(
+    bonus: ElementBonus, state: Any, nodes: int, generator: np.random.Generator
+) -> Any:
     """A state with so many nodes, none of them in an index yet."""
-    states = np.concatenate([walk(generator, EPISODE).states[1:] for _ in range(-(-nodes // EPISODE))])[:nodes]
+    states = np.concatenate(
+        [walk(generator, EPISODE).states[1:] for _ in range(-(-nodes // EPISODE))]
+    )[:nodes]
     entropies = generator.uniform(3, 8, nodes).astype(np.float32)
     element = bonus._element
     return state._replace(
@@ -123,11 +158,18 @@ def _remembering(bonus: ElementBonus, state: Any, nodes: int, generator: np.rand
     )
 
 
-def _episode(bonus: Bonus, state: Any, episode: EpisodeSoFar, step: int, times: dict[str, list[float]]) -> Any:
+def _episode(
+    bonus: Bonus, state: Any, episode: EpisodeSoFar, step: int, times: dict[str, list[float]]
+) -> Any:
     for length in range(ROLLOUT, EPISODE + 1, ROLLOUT):
-        part = EpisodeSoFar(episode.states[: length + 1], episode.actions[:length], episode.rewards[:length], False)
+        part = EpisodeSoFar(
+            episode.states[: length + 1], episode.actions[:length], episode.rewards[:length], False
+        )
         _timed(lambda: bonus.rewards(state, part, ROLLOUT), times["rewards"])  # noqa: B023
-        (state, _), _ = _timed(lambda: bonus.learn(state, part, ROLLOUT, jax.random.key(0)), times["learn"])  # noqa: B023
+        (state, _), _ = _timed(
+            lambda: bonus.learn(state, part, ROLLOUT, jax.random.key(0)),  # noqa: B023
+            times["learn"],
+        )
     (state, _), _ = _timed(lambda: bonus.observe(state, episode, step), times["observe"])
     return state
 

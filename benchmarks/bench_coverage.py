@@ -1,10 +1,12 @@
-"""Does every reward explore? Coverage of the point maze by each, beside a random policy, several seeds at once.
+"""Does every reward explore? Coverage of the point maze by each, beside a random policy, several
+seeds at once.
 
-The maze (`element_rl.envs.point_maze`) has nine rooms in a row; a random walk sees the first two. Reported are the cells
-of 0.1 visited (of 10,000, a third of them wall), how many rooms were entered, and whether the last one was. All methods
-learn with the same SAC, from their reward alone, with the settings of their papers. Two things are set for all: a reward is
-divided by its recent standard deviation (ELEMENT's is within [0, 1] as it is), because SAC minds its size; and SAC's target
-entropy is 0.
+The maze (`element_rl.envs.point_maze`) has nine rooms in a row; a random walk sees the first two.
+Reported are the cells of 0.1 visited (of 10,000, a third of them wall), how many rooms were
+entered, and whether the last one was. All methods learn with the same SAC, from their reward alone,
+with the settings of their papers. Two things are set for all: a reward is divided by its recent
+standard deviation (ELEMENT's is within [0, 1] as it is), because SAC minds its size; and SAC's
+target entropy is 0.
 
     python -m benchmarks.bench_coverage --seeds 5 --steps 40000
 
@@ -26,11 +28,11 @@ from benchmarks.tables import markdown_table, replace_table
 from element_rl.envs.point_maze import LAST_ROOM, WALL
 from element_rl.envs.robots import CELLS_PER_AXIS
 from element_rl.rewards import NAMES
-from element_rl.runs import RunFolder
+from element_rl.runs.folder import RunFolder
 
 PAGE = Path("docs/results/point-maze.md")
-# E3B's 512 features are meant for images; its bonus is scaled and clipped as in its authors' MiniHack runs, because the first
-# steps of every episode have by far the largest.
+# E3B's 512 features are meant for images; its bonus is scaled and clipped as in its authors'
+# MiniHack runs, because the first steps of every episode have by far the largest.
 OWN_OPTIONS = {"e3b": ("--reward-options feature_dim=128 normalise=true largest_reward=1.0",)}
 ROOM_EDGES = (6, 13)  # of the cells of the plan: walls between rooms, along both axes
 
@@ -50,7 +52,9 @@ class Settings:
 
 def main(settings: Settings) -> list[dict[str, Any]]:
     """Run what has not been run, then the table."""
-    waiting = [name for name in settings.rewards if not (settings.out / name / "summary.json").exists()]
+    waiting = [
+        name for name in settings.rewards if not (settings.out / name / "summary.json").exists()
+    ]
     while waiting:
         turn, waiting = waiting[: settings.together], waiting[settings.together :]
         processes = {name: _start(settings, name) for name in turn}
@@ -58,14 +62,17 @@ def main(settings: Settings) -> list[dict[str, Any]]:
             code = process.wait()
             print(f"{name}: {'done' if code == 0 else f'exit code {code}'}", flush=True)
     rows = [
-        summary_of(settings.out / name) for name in settings.rewards if (settings.out / name / "summary.json").exists()
+        summary_of(settings.out / name)
+        for name in settings.rewards
+        if (settings.out / name / "summary.json").exists()
     ]
     text = render(rows)
     print(text)
     missing = sorted(set(settings.rewards) - {row["reward"] for row in rows})
     if missing:
         raise SystemExit(
-            f"Not finished: {', '.join(missing)}; see the logs in {settings.out}. The page is left as it is."
+            f"Not finished: {', '.join(missing)}; see the logs in {settings.out}. The page is left "
+            "as it is."
         )
     if settings.page:
         replace_table(PAGE, "point-maze", text)
@@ -77,10 +84,23 @@ def _start(settings: Settings, name: str) -> subprocess.Popen[bytes]:
     folder = settings.out / name
     folder.parent.mkdir(parents=True, exist_ok=True)
     known = ["--resume", str(folder)] if (folder / "config.json").exists() else []
-    fresh = ["--reward", name, "--seeds", str(settings.seeds), "--steps", str(settings.steps), "--out", str(folder)]
+    fresh = [
+        "--reward",
+        name,
+        "--seeds",
+        str(settings.seeds),
+        "--steps",
+        str(settings.steps),
+        "--out",
+        str(folder),
+    ]
     fresh += ["--random-seeds", "0", "--no-figures"]
     fresh += [] if name in ("element", "random") else ["--recent-scale"]
-    fresh += [word for option in (*settings.options, *OWN_OPTIONS.get(name, ())) for word in option.split()]
+    fresh += [
+        word
+        for option in (*settings.options, *OWN_OPTIONS.get(name, ()))
+        for word in option.split()
+    ]
     command = [sys.executable, "-m", "element_rl.cli", "explore", "PointMaze", *(known or fresh)]
     with (folder.parent / f"{name}.log").open("ab") as log:
         return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
@@ -121,13 +141,17 @@ def in_last_room(visits: Any) -> bool:
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
     """A map for each reward: how many of its seeds have been in each cell."""
     rows = sorted(rows, key=lambda row: -float(np.median(row["cells"])))
-    figure, axes = plt.subplots(2, -(-len(rows) // 2), figsize=(2.6 * -(-len(rows) // 2), 5.6), layout="constrained")
+    figure, axes = plt.subplots(
+        2, -(-len(rows) // 2), figsize=(2.6 * -(-len(rows) // 2), 5.6), layout="constrained"
+    )
     walls = np.kron(WALL, np.ones((CELLS_PER_AXIS // len(WALL),) * 2))
     for axis in axes.flat:
         axis.set_axis_off()
     for axis, row in zip(axes.flat, rows, strict=False):
         seeds = np.where(walls, np.nan, (row["visits"] > 0).sum(axis=0))
-        image = axis.imshow(seeds.swapaxes(0, 1), origin="lower", cmap="viridis", vmin=0, vmax=len(row["visits"]))
+        image = axis.imshow(
+            seeds.swapaxes(0, 1), origin="lower", cmap="viridis", vmin=0, vmax=len(row["visits"])
+        )
         axis.set_title(f"{row['reward']}: {np.median(row['cells']):,.0f} cells", fontsize=10)
     figure.colorbar(image, ax=axes, label="seeds that have been there", shrink=0.8)
     figure.savefig(path, dpi=130)
@@ -145,14 +169,26 @@ def render(rows: list[dict[str, Any]]) -> str:
         "seeds in the last room",
         "seconds",
     ]
-    random = next((float(np.median(row["cells"])) for row in rows if row["reward"] == "random"), float("nan"))
+    random = next(
+        (float(np.median(row["cells"])) for row in rows if row["reward"] == "random"), float("nan")
+    )
     lines = []
     for row in sorted(rows, key=lambda row: -float(np.median(row["cells"]))):
         median = float(np.median(row["cells"]))
         rooms = ", ".join(str(number) for number in sorted(row["rooms"], reverse=True))
-        cells = [f"{median:,.0f}", f"{min(row['cells']):,}–{max(row['cells']):,}", f"{median / random:.2f}"]
+        cells = [
+            f"{median:,.0f}",
+            f"{min(row['cells']):,}–{max(row['cells']):,}",
+            f"{median / random:.2f}",
+        ]
         lines.append(
-            [row["reward"], *cells, rooms, f"{sum(row['last'])} of {len(row['last'])}", f"{row['seconds']:.0f}"]
+            [
+                row["reward"],
+                *cells,
+                rooms,
+                f"{sum(row['last'])} of {len(row['last'])}",
+                f"{row['seconds']:.0f}",
+            ]
         )
     return markdown_table(header, lines)
 

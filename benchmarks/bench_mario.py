@@ -1,11 +1,13 @@
-"""How fast is Super Mario Bros? Environment steps per second of one emulator on one core, and of six in processes of their own.
+"""How fast is Super Mario Bros? Environment steps per second of one emulator on one core, and of
+six in processes of their own.
 
     environment   `envs.mario.make`: buttons, frame skip, frames of 84 × 84 grey pixels, memory read, reward, resets
     emulator      the same buttons and as many frames of the same episodes, on the bare emulator: nothing is looked at
 
-Both play random actions, in turns, in one process that is bound to one core; a row gives the median of the repetitions, with
-the lowest and the highest. Rates per second of processor time hardly depend on what else the machine does; those of the clock do.
-Six emulators play at the same time, each in a process, as the workers of A3C do; their rate is the sum, by the clock.
+Both play random actions, in turns, in one process that is bound to one core; a row gives the median
+of the repetitions, with the lowest and the highest. Rates per second of processor time hardly
+depend on what else the machine does; those of the clock do. Six emulators play at the same time,
+each in a process, as the workers of A3C do; their rate is the sum, by the clock.
 
     python -m benchmarks.bench_mario
 """
@@ -23,7 +25,14 @@ import numpy as np
 import tyro
 
 from benchmarks.one_core import on_one_core
-from benchmarks.tables import ROOT, markdown_table, provenance, replace_table, significant, source_line
+from benchmarks.tables import (
+    ROOT,
+    markdown_table,
+    provenance,
+    replace_table,
+    significant,
+    source_line,
+)
 from element_rl.envs import mario, mario_emulator
 from element_rl.envs.screens import make_screen
 
@@ -71,7 +80,9 @@ def one_emulator(settings: Settings) -> tuple[Rates, Rates]:
     measured: dict[str, list[tuple[float, float]]] = {"environment": [], "emulator": []}
     play_environment(env, settings.steps // 4, seed=0)  # warm
     for seed in range(settings.repetitions):
-        measured["environment"].append(timed(settings.steps, play_environment, env, settings.steps, seed))
+        measured["environment"].append(
+            timed(settings.steps, play_environment, env, settings.steps, seed)
+        )
         measured["emulator"].append(timed(settings.steps, play_bare, game, settings, seed))
     return rates(measured["environment"]), rates(measured["emulator"])
 
@@ -80,7 +91,9 @@ def rooms_rates(settings: Settings) -> Rates:
     """The environment that needs no ROM."""
     env = make_screen("Rooms-v0")
     steps = 10 * settings.steps
-    return rates([timed(steps, play_environment, env, steps, seed) for seed in range(settings.repetitions)])
+    return rates(
+        [timed(steps, play_environment, env, steps, seed) for seed in range(settings.repetitions)]
+    )
 
 
 def several_emulators(settings: Settings, count: int) -> list[float]:
@@ -88,7 +101,9 @@ def several_emulators(settings: Settings, count: int) -> list[float]:
     context = multiprocessing.get_context("spawn")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     barrier = context.Barrier(count + 1)
-    processes = [context.Process(target=_worker, args=(settings, seed, barrier)) for seed in range(count)]
+    processes = [
+        context.Process(target=_worker, args=(settings, seed, barrier)) for seed in range(count)
+    ]
     for process in processes:
         process.start()
     totals = []
@@ -142,7 +157,11 @@ def rates(measured: Sequence[tuple[float, float]]) -> Rates:
 
 
 def render(
-    settings: Settings, environment: Rates, emulator: Rates, rooms: Rates, together: dict[int, list[float]]
+    settings: Settings,
+    environment: Rates,
+    emulator: Rates,
+    rooms: Rates,
+    together: dict[int, list[float]],
 ) -> str:
     """The table and where it comes from."""
     header = ["env-steps/s", "per second of processor time", "by the clock"]
@@ -152,16 +171,25 @@ def render(
             spread(environment.processor),
             spread(environment.clock),
         ],
-        ["the bare emulator in the same process", spread(emulator.processor), spread(emulator.clock)],
-        *([f"{count} at once, a process each", "", spread(totals)] for count, totals in together.items()),
+        [
+            "the bare emulator in the same process",
+            spread(emulator.processor),
+            spread(emulator.clock),
+        ],
+        *(
+            [f"{count} at once, a process each", "", spread(totals)]
+            for count, totals in together.items()
+        ),
         ["Rooms-v0, one core", spread(rooms.processor), spread(rooms.clock)],
     ]
     share = statistics.median(environment.processor) / statistics.median(emulator.processor)
     lines = [
         markdown_table(header, rows),
         "",
-        f"Median of {settings.repetitions} repetitions of {settings.steps:,} steps (lowest–highest). The environment keeps "
-        f"{share:.0%} of the bare emulator's speed. {source_line(provenance(('stable-retro', 'gymnasium', 'numpy', 'pillow')))}",
+        f"Median of {settings.repetitions} repetitions of {settings.steps:,} steps "
+        "(lowest–highest). The environment keeps "
+        f"{share:.0%} of the bare emulator's speed. "
+        f"{source_line(provenance(('stable-retro', 'gymnasium', 'numpy', 'pillow')))}",
     ]
     return "\n".join([*lines, *([settings.note] if settings.note else [])])
 

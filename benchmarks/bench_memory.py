@@ -1,7 +1,9 @@
-"""The lifelong memory against its peers on states of real trajectories: cost, recall, and what that does to the reward.
+"""The lifelong memory against its peers on states of real trajectories: cost, recall, and what that
+does to the reward.
 
-Every index × size is measured in a process of its own, bound to one core, so a crash loses one row only. States are inserted
-in the order they were visited, 1,000 at a time; queries are 20 whole episodes that were never inserted, 1,000 a call.
+Every index × size is measured in a process of its own, bound to one core, so a crash loses one row
+only. States are inserted in the order they were visited, 1,000 at a time; queries are 20 whole
+episodes that were never inserted, 1,000 a call.
 
     µs/insert     the last tenth of the build: median over its batches
     µs/query      median of the repeats; processor time, which others on the machine hardly disturb, and wall time
@@ -9,8 +11,9 @@ in the order they were visited, 1,000 at a time; queries are 20 whole episodes t
     correlation   of the lifelong reward log(1 + ‖3 distances‖) with the one from exact distances
     bias          mean ratio of the two
 
-Run `python -m benchmarks.bench_memory`; `--quick` takes about a minute and leaves the documentation alone. Rows are kept in
-.cache/benchmarks/memory.json; the tables are made from all of them, so rows can be measured again one by one.
+Run `python -m benchmarks.bench_memory`; `--quick` takes about a minute and leaves the documentation
+alone. Rows are kept in .cache/benchmarks/memory.json; the tables are made from all of them, so rows
+can be measured again one by one.
 """
 
 from __future__ import annotations
@@ -66,7 +69,8 @@ def main() -> None:
 
 
 def measure_apart(name: str, size: int, repeats: int, keep: bool) -> dict[str, Any]:
-    """One row, measured in a fresh process; a row that only says what went wrong if that process fails."""
+    """One row, measured in a fresh process; a row that only says what went wrong if that process
+    fails."""
     states = remembered_states(size)
     queries = np.concatenate(held_out_episodes())
     truth = true_neighbours(states, queries)
@@ -101,12 +105,19 @@ def measure(
         for position, clock in enumerate(("cpu", "wall"))
     }
     quality = reward_quality(answer, (truth[0][chosen], truth[1][chosen]))
-    size = {"memory_bytes": index.memory_bytes(), "num_queries": len(asked), "distances_per_query": visited}
+    size = {
+        "memory_bytes": index.memory_bytes(),
+        "num_queries": len(asked),
+        "distances_per_query": visited,
+    }
     return insertion | microseconds | quality | size
 
 
-def built(candidate: Candidate, states: Float[np.ndarray, "N D"], saved: Path | None) -> tuple[Index, dict[str, Any]]:
-    """The index with all states in it, and what a state cost to insert; from a folder where it was built before."""
+def built(
+    candidate: Candidate, states: Float[np.ndarray, "N D"], saved: Path | None
+) -> tuple[Index, dict[str, Any]]:
+    """The index with all states in it, and what a state cost to insert; from a folder where it was
+    built before."""
     if saved and (saved / "insertion.json").exists():
         return load_memory(saved), json.loads((saved / "insertion.json").read_text())
     _warm_up(candidate, states)
@@ -130,7 +141,8 @@ def built(candidate: Candidate, states: Float[np.ndarray, "N D"], saved: Path | 
 
 
 def true_neighbours(states: Float[np.ndarray, "N D"], queries: Float[np.ndarray, "Q D"]) -> Answer:
-    """The exact neighbours, by FAISS's brute force on all cores; kept, as a million states take a minute."""
+    """The exact neighbours, by FAISS's brute force on all cores; kept, as a million states take a
+    minute."""
     path = CACHE / "benchmarks" / f"truth_{len(states)}_{_checksum(states, queries):08x}.npz"
     if not path.exists():
         # Differences, not ‖x‖² + ‖y‖² − 2xy, which loses the small distances to rounding.
@@ -145,9 +157,12 @@ def true_neighbours(states: Float[np.ndarray, "N D"], queries: Float[np.ndarray,
 
 
 def reward_quality(answer: Answer, truth: Answer) -> dict[str, float]:
-    """Recall, and how the lifelong reward r_l = log(1 + ‖distances‖) compares with the one of the true neighbours."""
+    """Recall, and how the lifelong reward r_l = log(1 + ‖distances‖) compares with the one of the
+    true neighbours."""
     found = (answer[1][:, :, None] == truth[1][:, None, :]).any(axis=1)
-    reward, true_reward = (np.log1p(np.linalg.norm(distances, axis=1)) for distances in (answer[0], truth[0]))
+    reward, true_reward = (
+        np.log1p(np.linalg.norm(distances, axis=1)) for distances in (answer[0], truth[0])
+    )
     known = np.isfinite(reward)  # a walk of the graph may come back with fewer than k neighbours
     return {
         "recall": float(found.mean()),
@@ -163,7 +178,10 @@ def _insert_and_wait(index: Index, states: Float[np.ndarray, "M D"]) -> None:
 
 
 def _ask(index: Index, queries: Float[np.ndarray, "Q D"]) -> Answer:
-    answers = [index.query(queries[start : start + BATCH], NUM_NEIGHBOURS) for start in range(0, len(queries), BATCH)]
+    answers = [
+        index.query(queries[start : start + BATCH], NUM_NEIGHBOURS)
+        for start in range(0, len(queries), BATCH)
+    ]
     distances, ids = (np.concatenate(parts) for parts in zip(*answers, strict=True))
     return distances, ids
 
@@ -178,9 +196,12 @@ def _affordable(index: Index, queries: Float[np.ndarray, "Q D"]) -> Int[np.ndarr
 
 
 def _warm_up(candidate: Candidate, states: Float[np.ndarray, "N D"]) -> None:
-    """Use an index of the same capacity once, so that what compiles just in time has compiled before it is timed."""
+    """Use an index of the same capacity once, so that what compiles just in time has compiled
+    before it is timed."""
     warm = candidate.make(states.shape[1], len(states))
-    warm.insert(states[:BATCH] if candidate.online else states)  # pynndescent compiles more for larger sets
+    warm.insert(
+        states[:BATCH] if candidate.online else states
+    )  # pynndescent compiles more for larger sets
     warm.query(states[:BATCH], NUM_NEIGHBOURS)
 
 
@@ -222,17 +243,35 @@ def _keep_row(path: Path, key: str, row: dict[str, Any]) -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measure the memories and their peers on Ant trajectories.")
-    sizes = [10_000, 100_000, 1_000_000, 10_000_000]
-    parser.add_argument("--sizes", type=int, nargs="*", default=sizes, help="states remembered; above 1e6 hnsw only")
-    parser.add_argument(
-        "--backends", nargs="+", choices=list(CANDIDATES), default=list(CANDIDATES), help="which indexes"
+    parser = argparse.ArgumentParser(
+        description="Measure the memories and their peers on Ant trajectories."
     )
-    parser.add_argument("--repeats", type=int, default=7, help="how often the queries are asked; the median counts")
-    parser.add_argument("--keep", action="store_true", help="save our indexes under .cache and load them the next time")
-    parser.add_argument("--quick", action="store_true", help="2,000 states, without pynndescent, print only")
+    sizes = [10_000, 100_000, 1_000_000, 10_000_000]
     parser.add_argument(
-        "--page", type=Path, help="Markdown page whose tables are replaced (default: docs/benchmarks.md)"
+        "--sizes", type=int, nargs="*", default=sizes, help="states remembered; above 1e6 hnsw only"
+    )
+    parser.add_argument(
+        "--backends",
+        nargs="+",
+        choices=list(CANDIDATES),
+        default=list(CANDIDATES),
+        help="which indexes",
+    )
+    parser.add_argument(
+        "--repeats", type=int, default=7, help="how often the queries are asked; the median counts"
+    )
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="save our indexes under .cache and load them the next time",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="2,000 states, without pynndescent, print only"
+    )
+    parser.add_argument(
+        "--page",
+        type=Path,
+        help="Markdown page whose tables are replaced (default: docs/benchmarks.md)",
     )
     arguments = parser.parse_args()
     if arguments.quick:

@@ -1,8 +1,10 @@
-"""How the cost of an `hnsw` query grows with the memory: with candidates fixed, at a fixed recall, and as used by default.
+"""How the cost of an `hnsw` query grows with the memory: with candidates fixed, at a fixed recall,
+and as used by default.
 
-The indexes are those `bench_memory --keep` saved. Each chooses its candidates on ten held-out episodes, as it does in use on
-the states about to be inserted, and is measured on ten others, on one core, in processor time. The cost at a fixed recall is
-read off the curve of cost against recall over all numbers of candidates.
+The indexes are those `bench_memory --keep` saved. Each chooses its candidates on ten held-out
+episodes, as it does in use on the states about to be inserted, and is measured on ten others, on
+one core, in processor time. The cost at a fixed recall is read off the curve of cost against recall
+over all numbers of candidates.
 
     python -m benchmarks.bench_memory --backends hnsw --sizes 100000 1000000 10000000 --keep
     python -m benchmarks.bench_memory_growth --sizes 100000 1000000 10000000
@@ -32,7 +34,14 @@ from benchmarks.bench_memory import (
     true_neighbours,
 )
 from benchmarks.one_core import on_one_core
-from benchmarks.tables import PAGE, markdown_table, provenance, replace_table, significant, source_line
+from benchmarks.tables import (
+    PAGE,
+    markdown_table,
+    provenance,
+    replace_table,
+    significant,
+    source_line,
+)
 from benchmarks.trajectories import held_out_episodes, remembered_states
 from element_rl.memory.hnsw import CANDIDATES, HnswConfig, HnswMemory
 
@@ -50,10 +59,15 @@ def main() -> None:
         states = remembered_states(size)
         folder = _index_folder("hnsw", states)
         assert folder is not None
-        queries, odd = np.concatenate(episodes), np.concatenate([[i % 2 == 1] * len(e) for i, e in enumerate(episodes)])
+        queries, odd = (
+            np.concatenate(episodes),
+            np.concatenate([[i % 2 == 1] * len(e) for i, e in enumerate(episodes)]),
+        )
         distances, ids = true_neighbours(states, queries)
         truth = (distances[odd], ids[odd])
-        rows.append({"size": size} | on_one_core(measure, folder, queries[~odd], queries[odd], truth))
+        rows.append(
+            {"size": size} | on_one_core(measure, folder, queries[~odd], queries[odd], truth)
+        )
         print(rows[-1], flush=True)
     RESULTS.with_name("memory-growth.json").write_text(json.dumps(rows))
     table = f"{render(rows)}\n\n{source_line(provenance(PACKAGES))}"
@@ -79,24 +93,41 @@ def measure(
         microseconds = sorted(1e6 * processor / len(asked) for processor, _ in seconds)
         computed = statistics.ndis / (REPEATS * len(asked))
         recall = reward_quality(answer, truth)["recall"]
-        curve.append({"candidates": candidates, "us": microseconds, "distances": computed, "recall": recall})
+        curve.append(
+            {"candidates": candidates, "us": microseconds, "distances": computed, "recall": recall}
+        )
     return {"chosen": chosen, "curve": curve}
 
 
 def render(rows: list[dict[str, Any]]) -> str:
     """Cost beside the logarithm of the size, both relative to the first row."""
     header = ["states", "log N grows", f"µs at recall {RECALL}", "grows", "distances", "grows"]
-    header += [f"µs at ef = {FIXED}", "grows", "distances", "grows", "default: ef", "µs (lowest–highest)", "recall@3"]
+    header += [
+        f"µs at ef = {FIXED}",
+        "grows",
+        "distances",
+        "grows",
+        "default: ef",
+        "µs (lowest–highest)",
+        "recall@3",
+    ]
     columns = [_at_recall(rows, lambda point: float(np.median(point["us"])))]
     columns += [_at_recall(rows, lambda point: point["distances"])]
     fixed = [_point(row, FIXED) for row in rows]
-    columns += [[float(np.median(point["us"])) for point in fixed], [point["distances"] for point in fixed]]
+    columns += [
+        [float(np.median(point["us"])) for point in fixed],
+        [point["distances"] for point in fixed],
+    ]
     lines = []
     for index, row in enumerate(rows):
-        costs = [(significant(column[index]), f"×{column[index] / column[0]:.2f}") for column in columns]
+        costs = [
+            (significant(column[index]), f"×{column[index] / column[0]:.2f}") for column in columns
+        ]
         chosen = _point(row, row["chosen"])
         us = chosen["us"]
-        default = f"{significant(float(np.median(us)))} ({significant(us[0])}–{significant(us[-1])})"
+        default = (
+            f"{significant(float(np.median(us)))} ({significant(us[0])}–{significant(us[-1])})"
+        )
         size = [f"{row['size']:,}", f"×{np.log(row['size']) / np.log(rows[0]['size']):.2f}"]
         cells = [cell for pair in costs for cell in pair]
         lines.append([*size, *cells, str(row["chosen"]), default, f"{chosen['recall']:.3f}"])
@@ -106,7 +137,13 @@ def render(rows: list[dict[str, Any]]) -> str:
 def _at_recall(rows: list[dict[str, Any]], cost: Callable[[dict[str, Any]], float]) -> list[float]:
     """The cost at which each row's curve crosses the wanted recall."""
     return [
-        float(np.interp(RECALL, [point["recall"] for point in row["curve"]], [cost(point) for point in row["curve"]]))
+        float(
+            np.interp(
+                RECALL,
+                [point["recall"] for point in row["curve"]],
+                [cost(point) for point in row["curve"]],
+            )
+        )
         for row in rows
     ]
 

@@ -1,9 +1,11 @@
-"""How fast does a population learn offline? Updates per second of all agents together, against one agent in the same run.
+"""How fast does a population learn offline? Updates per second of all agents together, against one
+agent in the same run.
 
-Data are random and as large as those of an Ant: 105 numbers per observation, 8 per action, 200,000 steps per dataset, three
-datasets. Agents share them evenly; each draws its own batches. One call makes `updates` updates of the whole population, on
-networks and batches of the default size. Populations take turns, so that whatever else the machine does hits all alike; ratios
-are taken within a round, then their median.
+Data are random and as large as those of an Ant: 105 numbers per observation, 8 per action, 200,000
+steps per dataset, three datasets. Agents share them evenly; each draws its own batches. One call
+makes `updates` updates of the whole population, on networks and batches of the default size.
+Populations take turns, so that whatever else the machine does hits all alike; ratios are taken
+within a round, then their median.
 
     python -m benchmarks.bench_offline                                                # on a GPU
     python -m benchmarks.bench_offline --updates 2 --rounds 2 --transitions 5000      # on two cores: a minute or two
@@ -20,13 +22,20 @@ import jax
 import numpy as np
 import tyro
 
-from benchmarks.tables import PAGE, markdown_table, provenance, replace_table, significant, source_line
+from benchmarks.tables import (
+    PAGE,
+    markdown_table,
+    provenance,
+    replace_table,
+    significant,
+    source_line,
+)
 from element_rl.agents.cql import CQLConfig
 from element_rl.datasets.episodes import Episodes
-from element_rl.files import write_json
-from element_rl.offline.config import OfflineConfig
-from element_rl.offline.data import Part, Rows, Source, rows_of
-from element_rl.offline.learner import OfflineLearner, make_agent
+from element_rl.storage.files import write_json
+from element_rl.training.offline.config import OfflineConfig
+from element_rl.training.offline.data import Part, Rows, Source, rows_of
+from element_rl.training.offline.learner import OfflineLearner, make_agent
 
 PACKAGES = ("jax", "equinox", "optax")
 
@@ -36,7 +45,10 @@ class Settings:
     """What to measure."""
 
     algorithms: tuple[str, ...] = ("cql", "bc")
-    agents: tuple[int, ...] = (1, 15)  # population sizes; the first is what the others are compared with
+    agents: tuple[int, ...] = (
+        1,
+        15,
+    )  # population sizes; the first is what the others are compared with
     datasets: int = 3
     transitions: int = 200_000  # per dataset
     observation_dim: int = 105
@@ -52,10 +64,17 @@ def main(settings: Settings) -> list[dict[str, Any]]:
     """Measure every algorithm; one table."""
     source = synthetic_source(settings)
     rows_on_device = rows_of(source, reward_scale=1.0)
-    rows = [row for algorithm in settings.algorithms for row in measure(settings, algorithm, source, rows_on_device)]
+    rows = [
+        row
+        for algorithm in settings.algorithms
+        for row in measure(settings, algorithm, source, rows_on_device)
+    ]
     made_with = provenance(PACKAGES)
     settings.out.parent.mkdir(parents=True, exist_ok=True)
-    write_json(settings.out, {"made_with": made_with, "settings": dataclasses.asdict(settings), "results": rows})
+    write_json(
+        settings.out,
+        {"made_with": made_with, "settings": dataclasses.asdict(settings), "results": rows},
+    )
     device = jax.devices()[0]
     kind = "" if device.platform == "cpu" else f" ({device.device_kind})"
     text = f"{render(rows)}\n\n{settings.updates} updates per call, {settings.rounds} rounds. {source_line(made_with)}{kind}"
@@ -76,7 +95,9 @@ def measure(settings: Settings, algorithm: str, source: Source, rows: Rows) -> l
     learners = {}
     for number in settings.agents:
         parts = [source.parts[agent % len(source.parts)] for agent in range(number)]
-        learners[number] = OfflineLearner(make_agent(config, source), rows, parts, list(range(number)))
+        learners[number] = OfflineLearner(
+            make_agent(config, source), rows, parts, list(range(number))
+        )
     rates: dict[int, list[float]] = {number: [] for number in learners}
     for turn in range(settings.rounds + 1):
         for number, learner in learners.items():
@@ -91,7 +112,9 @@ def measure(settings: Settings, algorithm: str, source: Source, rows: Rows) -> l
             "rate": statistics.median(own),
             "lowest": min(own),
             "highest": max(own),
-            "ratio": statistics.median(ours / theirs for ours, theirs in zip(own, alone, strict=True)),
+            "ratio": statistics.median(
+                ours / theirs for ours, theirs in zip(own, alone, strict=True)
+            ),
         }
         for number, own in rates.items()
     ]
@@ -130,10 +153,18 @@ def synthetic_source(settings: Settings) -> Source:
         lengths=lengths,
         metadata=({},) * len(lengths),
     )
-    mean, deviation = np.zeros(settings.observation_dim, np.float32), np.ones(settings.observation_dim, np.float32)
+    mean, deviation = (
+        np.zeros(settings.observation_dim, np.float32),
+        np.ones(settings.observation_dim, np.float32),
+    )
     share = int(lengths.sum()) // settings.datasets
-    parts = tuple(Part(index, None, index * share, share, 0.0, mean, deviation) for index in range(settings.datasets))
-    return Source(episodes, parts, "", {}, (settings.observation_dim,), settings.action_dim, False, False, 1)
+    parts = tuple(
+        Part(index, None, index * share, share, 0.0, mean, deviation)
+        for index in range(settings.datasets)
+    )
+    return Source(
+        episodes, parts, "", {}, (settings.observation_dim,), settings.action_dim, False, False, 1
+    )
 
 
 def _seconds(learner: OfflineLearner, updates: int) -> float:

@@ -1,11 +1,13 @@
-"""How fast is the on-policy loop, and what holds it back? Environment steps per second, against its two limits.
+"""How fast is the on-policy loop, and what holds it back? Environment steps per second, against its
+two limits.
 
     environments      workers as many as in the loop, acting at random, learning nothing
     acting            the network in NumPy, one frame after the other, in one process
     gradient          A3C's update of whole rollouts, one after the other, and nothing else
     loop              all of it, for several rewards
 
-The paper's network and rollouts of 300 steps unless told otherwise. Each part is measured `rounds` times in turns; medians.
+The paper's network and rollouts of 300 steps unless told otherwise. Each part is measured `rounds`
+times in turns; medians.
 
     python -m benchmarks.bench_on_policy                                        # Rooms-v0, 2 workers: a few minutes on two cores
     python -m benchmarks.bench_on_policy --env SuperMarioBros-1-1 --workers 6
@@ -16,7 +18,9 @@ import os
 import statistics
 import time
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is loaded, as in `element_rl.cli` and in workers
+os.environ.setdefault(
+    "OPENBLAS_NUM_THREADS", "1"
+)  # before NumPy is loaded, as in `element_rl.cli` and in workers
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -28,13 +32,21 @@ import jax
 import numpy as np
 import tyro
 
-from benchmarks.tables import PAGE, markdown_table, provenance, replace_table, significant, source_line
-from element_rl.agents import a3c, host_a3c
+from benchmarks.tables import (
+    PAGE,
+    markdown_table,
+    provenance,
+    replace_table,
+    significant,
+    source_line,
+)
+from element_rl.acting import host_a3c
+from element_rl.agents import a3c
 from element_rl.agents.a3c import A3CConfig
 from element_rl.envs.screens import ScreenSpec
-from element_rl.files import write_json
-from element_rl.on_policy.config import OnPolicyConfig, bonus_of, encoder_of, resolved
-from element_rl.on_policy.training import OnPolicy
+from element_rl.storage.files import write_json
+from element_rl.training.on_policy.config import OnPolicyConfig, bonus_of, encoder_of, resolved
+from element_rl.training.on_policy.training import OnPolicy
 
 PACKAGES = ("jax", "equinox", "optax", "gymnasium")
 
@@ -62,7 +74,10 @@ def main(settings: Settings) -> list[dict[str, Any]]:
         "acting": partial(acting, spec, settings.a3c),
         "gradient": partial(gradient, spec, settings.a3c),
         "environments": partial(loop, settings, config, "random"),
-        **{f"loop, {reward}": partial(loop, settings, config, reward) for reward in settings.rewards},
+        **{
+            f"loop, {reward}": partial(loop, settings, config, reward)
+            for reward in settings.rewards
+        },
     }
     rates: dict[str, list[float]] = {name: [] for name in parts}
     load = os.getloadavg()[0]
@@ -75,7 +90,10 @@ def main(settings: Settings) -> list[dict[str, Any]]:
     ]
     made_with = provenance(PACKAGES)
     settings.out.parent.mkdir(parents=True, exist_ok=True)
-    write_json(settings.out, {"made_with": made_with, "settings": dataclasses.asdict(settings), "results": rows})
+    write_json(
+        settings.out,
+        {"made_with": made_with, "settings": dataclasses.asdict(settings), "results": rows},
+    )
     device = jax.devices()[0].platform
     said = f"{spec.name}, {settings.workers} workers, rollouts of {settings.a3c.local_steps} steps"
     text = f"{render(rows)}\n\n{said}; {settings.rounds} rounds. Load at the beginning {load:.1f}. {source_line(made_with)}"
@@ -126,7 +144,9 @@ def gradient(spec: ScreenSpec, config: A3CConfig, rollouts: int = 4) -> float:
 
 def loop(settings: Settings, config: OnPolicyConfig, reward: str) -> float:
     """Steps per second after the warm-up."""
-    config = dataclasses.replace(config, reward=reward, steps=settings.warm_up + settings.steps, log_every=10**9)
+    config = dataclasses.replace(
+        config, reward=reward, steps=settings.warm_up + settings.steps, log_every=10**9
+    )
     config, spec = resolved(config)
     encoder = encoder_of(config, spec)
     began: list[tuple[int, float]] = []
@@ -146,7 +166,11 @@ def render(rows: list[dict[str, Any]]) -> str:
     """The table."""
     header = ["part", "steps/s", "lowest to highest"]
     lines = [
-        [row["part"], significant(row["rate"]), f"{significant(row['lowest'])} to {significant(row['highest'])}"]
+        [
+            row["part"],
+            significant(row["rate"]),
+            f"{significant(row['lowest'])} to {significant(row['highest'])}",
+        ]
         for row in rows
     ]
     return markdown_table(header, lines)

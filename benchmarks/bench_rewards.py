@@ -1,12 +1,13 @@
-"""What does each reward cost? Time of an update with it, as a share of the update of plain SAC in the same run.
+"""What does each reward cost? Time of an update with it, as a share of the update of plain SAC in
+the same run.
 
     per update     sample, learn what the reward learns, compute the reward, update the agent: against the same with the
                    environment's own reward. One call makes 64 updates of the whole population.
     per episode    what the reward does when an episode of 1,000 steps has ended (`observe`), spread over its steps
     in all         both together, for one update per environment step
 
-Data are real: random steps of Ant, the same for all. Rewards take turns, so that whatever else the machine does
-hits all alike; shares are taken within a round, then their median.
+Data are real: random steps of Ant, the same for all. Rewards take turns, so that whatever else the
+machine does hits all alike; shares are taken within a round, then their median.
 
     python -m benchmarks.bench_rewards --seeds 1 10
 """
@@ -23,15 +24,22 @@ import jax
 import numpy as np
 import tyro
 
-from benchmarks.tables import PAGE, markdown_table, provenance, replace_table, significant, source_line
+from benchmarks.tables import (
+    PAGE,
+    markdown_table,
+    provenance,
+    replace_table,
+    significant,
+    source_line,
+)
+from element_rl.acting.collector import Chunk, Collector
 from element_rl.agents import sac
 from element_rl.agents.sac import SACConfig
-from element_rl.envs.collector import Chunk, Collector
 from element_rl.envs.robots import describe
-from element_rl.files import write_json
-from element_rl.learner import Learner
-from element_rl.replay import FinishedEpisode
+from element_rl.replay.ledger import FinishedEpisode
 from element_rl.rewards import NAMES, make_reward
+from element_rl.storage.files import write_json
+from element_rl.training.off_policy.learner import Learner
 
 PLAIN = "extrinsic"
 PACKAGES = ("jax", "equinox", "optax")
@@ -68,21 +76,31 @@ def main(settings: Settings) -> list[dict[str, Any]]:
 def measure(settings: Settings, seeds: int) -> list[dict[str, Any]]:
     """One row per reward for one population size."""
     chunks = _recorded(settings, seeds)
-    learners = {name: _learner(settings, name, seeds, chunks) for name in (PLAIN, *settings.rewards)}
+    learners = {
+        name: _learner(settings, name, seeds, chunks) for name in (PLAIN, *settings.rewards)
+    }
     updates: dict[str, list[float]] = {name: [] for name in learners}
     episodes: dict[str, list[float]] = {name: [] for name in learners}
     for turn in range(settings.rounds + 1):
         for name, learner in learners.items():
-            seconds = _seconds(learner.update, learner), _seconds(lambda: _observe(learner), learner)  # noqa: B023
+            seconds = (
+                _seconds(learner.update, learner),
+                _seconds(lambda: _observe(learner), learner),  # noqa: B023
+            )
             if turn > 0:  # the first compiles
                 updates[name].append(seconds[0] / settings.updates)
                 episodes[name].append(seconds[1] / learner.spec.max_episode_steps)
     rows = []
     for name in settings.rewards:
-        shares = [with_ / without - 1 for with_, without in zip(updates[name], updates[PLAIN], strict=True)]
+        shares = [
+            with_ / without - 1
+            for with_, without in zip(updates[name], updates[PLAIN], strict=True)
+        ]
         observed = [
             (with_ - without) / plain
-            for with_, without, plain in zip(episodes[name], episodes[PLAIN], updates[PLAIN], strict=True)
+            for with_, without, plain in zip(
+                episodes[name], episodes[PLAIN], updates[PLAIN], strict=True
+            )
         ]
         rows.append(
             {
@@ -94,19 +112,42 @@ def measure(settings: Settings, seeds: int) -> list[dict[str, Any]]:
                 "per_episode": observed,
             }
         )
-        print({"reward": name, "seeds": seeds, "share": round(statistics.median(shares), 3)}, flush=True)
+        print(
+            {"reward": name, "seeds": seeds, "share": round(statistics.median(shares), 3)},
+            flush=True,
+        )
     return rows
 
 
 def render(rows: list[dict[str, Any]]) -> str:
     """Shares in percent, with the lowest and highest of the rounds."""
-    header = ["reward", "seeds", "µs per update of all seeds", "plain SAC", "per update", "per episode", "in all"]
+    header = [
+        "reward",
+        "seeds",
+        "µs per update of all seeds",
+        "plain SAC",
+        "per update",
+        "per episode",
+        "in all",
+    ]
     lines = []
     for row in rows:
-        update, episode = statistics.median(row["per_update"]), statistics.median(row["per_episode"])
+        update, episode = (
+            statistics.median(row["per_update"]),
+            statistics.median(row["per_episode"]),
+        )
         spread = f"{update:+.0%} ({min(row['per_update']):+.0%} to {max(row['per_update']):+.0%})"
         times = [significant(row["us"]), significant(row["plain_us"])]
-        lines.append([row["reward"], str(row["seeds"]), *times, spread, f"{episode:+.1%}", f"{update + episode:+.0%}"])
+        lines.append(
+            [
+                row["reward"],
+                str(row["seeds"]),
+                *times,
+                spread,
+                f"{episode:+.1%}",
+                f"{update + episode:+.0%}",
+            ]
+        )
     return markdown_table(header, lines)
 
 
@@ -117,7 +158,11 @@ def _recorded(settings: Settings, seeds: int) -> list[Chunk]:
         for index in range(-(-settings.steps // settings.updates)):
             collector.start(index, None)
             chunk = collector.wait()
-            chunks.append(Chunk(*(np.array(getattr(chunk, field.name)) for field in dataclasses.fields(Chunk))))
+            chunks.append(
+                Chunk(
+                    *(np.array(getattr(chunk, field.name)) for field in dataclasses.fields(Chunk))
+                )
+            )
     return chunks
 
 
@@ -147,9 +192,14 @@ def _learner(settings: Settings, name: str, seeds: int, chunks: list[Chunk]) -> 
 
 
 def _observe(learner: Learner) -> None:
-    """For every agent an episode of full length, made of the first steps recorded; nothing of it enters a memory."""
+    """For every agent an episode of full length, made of the first steps recorded; nothing of it
+    enters a memory."""
     length = learner.spec.max_episode_steps
-    learner._observe([FinishedEpisode(agent, 0, length, 0, 0) for agent in range(len(learner.seeds))], length, False)
+    learner._observe(
+        [FinishedEpisode(agent, 0, length, 0, 0) for agent in range(len(learner.seeds))],
+        length,
+        False,
+    )
 
 
 def _seconds(call: Callable[[], Any], learner: Learner) -> float:

@@ -1,4 +1,5 @@
-"""How fast is training beside the libraries one would use instead? One agent on Ant-v5, one update per environment step.
+"""How fast is training beside the libraries one would use instead? One agent on Ant-v5, one update
+per environment step.
 
     ours, extrinsic      plain SAC of this library
     ours, ELEMENT        the full reward, with so many remembered states and 1M stored notes
@@ -7,14 +8,16 @@
     SB3 SAC + kNN        the same with an RE3-style bonus: at every gradient step the rewards of the batch are replaced by
                          log(1 + ‖distances to the 3 nearest remembered states‖), by brute force (torch.cdist and topk)
 
-All have the same networks (3×256 ReLU, two critics), batch 128, learning rates 3e-4, a learned temperature, the same environment
-(27-D) and the same cores. Each contender lives in a process of its own, is warmed up, and then sleeps until it is told to
-train for a slice; the slices take turns, so that whatever else the machine does hits all alike. A slice of ours holds a whole
-update window of the paper's share (T_u / U = 1/10). A slice during which JAX compiled something is run again. Ratios are
-taken within a round, then their median over the rounds.
+All have the same networks (3×256 ReLU, two critics), batch 128, learning rates 3e-4, a learned
+temperature, the same environment (27-D) and the same cores. Each contender lives in a process of
+its own, is warmed up, and then sleeps until it is told to train for a slice; the slices take turns,
+so that whatever else the machine does hits all alike. A slice of ours holds a whole update window
+of the paper's share (T_u / U = 1/10). A slice during which JAX compiled something is run again.
+Ratios are taken within a round, then their median over the rounds.
 
-OpenMP's threads sleep while they wait (OMP_WAIT_POLICY=passive, for all): where other processes want the cores, as on a shared
-machine, threads that spin hold each other up, and PyTorch's two become five times slower than its one.
+OpenMP's threads sleep while they wait (OMP_WAIT_POLICY=passive, for all): where other processes
+want the cores, as on a shared machine, threads that spin hold each other up, and PyTorch's two
+become five times slower than its one.
 
 The peers come with `pip install -e '.[sb3]'` (PyTorch as its CPU build).
 
@@ -34,10 +37,17 @@ from typing import Any
 
 import tyro
 
-from benchmarks.tables import PAGE, markdown_table, provenance, replace_table, significant, source_line
+from benchmarks.tables import (
+    PAGE,
+    markdown_table,
+    provenance,
+    replace_table,
+    significant,
+    source_line,
+)
 from benchmarks.training_contenders import Contender, Make, ours, sb3_sac, sbx_sac
-from element_rl.files import write_json
-from element_rl.provenance import commit
+from element_rl.runs.provenance import commit
+from element_rl.storage.files import write_json
 
 PEERS = ("sbx", "stable_baselines3", "torch")
 PACKAGES = ("jax", "sbx-rl", "stable-baselines3", "torch", "gymnasium", "mujoco", "faiss-cpu")
@@ -53,11 +63,16 @@ class Settings:
     """What to measure."""
 
     env: str = "Ant-v5"
-    remembered: tuple[int, ...] = (50_000, 500_000)  # states in the memory, for ELEMENT and for the kNN bonus
+    remembered: tuple[int, ...] = (
+        50_000,
+        500_000,
+    )  # states in the memory, for ELEMENT and for the kNN bonus
     stored: int = 1_000_000  # transitions in each replay of ours, notes included
     rounds: int = 7
     chunk_steps: int = 64  # of ours: steps between two refreshes of the acting policy
-    slice_steps: int = 2_048  # of ours and SBX, per round; the window of ours comes round every 2,000
+    slice_steps: int = (
+        2_048  # of ours and SBX, per round; the window of ours comes round every 2,000
+    )
     quick: bool = False  # a smoke run: small memories, one short round
     only: tuple[str, ...] = ()  # contenders whose name contains one of these; all when empty
     out: Path = Path(".cache/benchmarks/training_peers.json")
@@ -67,13 +82,26 @@ def main(settings: Settings) -> dict[str, Any]:
     """Measure all contenders in turns; the raw rates, the summary and the table."""
     missing = [name for name in PEERS if importlib.util.find_spec(name) is None]
     if missing:
-        raise SystemExit(f"{', '.join(missing)} not installed: pip install -e '.[sb3]' (PyTorch as its CPU build).")
+        raise SystemExit(
+            f"{', '.join(missing)} not installed: pip install -e '.[sb3]' (PyTorch as its CPU "
+            "build)."
+        )
     if settings.quick:
         settings = dataclasses.replace(
-            settings, remembered=(2_000,), stored=10_000, rounds=1, slice_steps=128, out=Path(".cache/quick.json")
+            settings,
+            remembered=(2_000,),
+            stored=10_000,
+            rounds=1,
+            slice_steps=128,
+            out=Path(".cache/quick.json"),
         )
-    os.environ |= {"JAX_PLATFORMS": "cpu", "OMP_WAIT_POLICY": "passive"}  # read when the contenders start
-    source = provenance(PACKAGES) | {"commit": (commit() or "unknown")[:7]}  # now: the code may change during the run
+    os.environ |= {
+        "JAX_PLATFORMS": "cpu",
+        "OMP_WAIT_POLICY": "passive",
+    }  # read when the contenders start
+    source = provenance(PACKAGES) | {
+        "commit": (commit() or "unknown")[:7]
+    }  # now: the code may change during the run
     rates, shares, load = take_turns(settings)
     result = {
         "source": source,
@@ -93,7 +121,8 @@ def main(settings: Settings) -> dict[str, Any]:
 
 
 def contenders(settings: Settings) -> dict[str, tuple[Make, tuple[Any, ...], int]]:
-    """Name → how to make it, with which arguments, and the steps of its slice (slow ones get fewer)."""
+    """Name → how to make it, with which arguments, and the steps of its slice (slow ones get
+    fewer)."""
     steps, filled = settings.slice_steps, (settings.env, settings.stored, settings.chunk_steps)
     entries: dict[str, tuple[Make, tuple[Any, ...], int]] = {
         PLAIN: (ours, (*filled, "extrinsic", 0), steps),
@@ -106,13 +135,24 @@ def contenders(settings: Settings) -> dict[str, tuple[Make, tuple[Any, ...], int
     entries[SB3_TWO] = (sb3_sac, (settings.env, THREADS, None), steps // 8)
     for remembered in settings.remembered:
         fewer = max(steps // (32 if remembered < 200_000 else 128), 16)
-        entries[f"SB3 SAC + kNN, {remembered:,} remembered"] = (sb3_sac, (settings.env, THREADS, remembered), fewer)
-    chosen = {name: entry for name, entry in entries.items() if any(part in name for part in settings.only)}
+        entries[f"SB3 SAC + kNN, {remembered:,} remembered"] = (
+            sb3_sac,
+            (settings.env, THREADS, remembered),
+            fewer,
+        )
+    chosen = {
+        name: entry
+        for name, entry in entries.items()
+        if any(part in name for part in settings.only)
+    }
     return chosen if settings.only else entries
 
 
-def take_turns(settings: Settings) -> tuple[dict[str, list[float]], dict[str, list[float]], list[float]]:
-    """Per contender and round: steps per second, and processor seconds a second. Per round: the load at its beginning."""
+def take_turns(
+    settings: Settings,
+) -> tuple[dict[str, list[float]], dict[str, list[float]], list[float]]:
+    """Per contender and round: steps per second, and processor seconds a second. Per round: the
+    load at its beginning."""
     processes = {}
     try:
         for name, (make, arguments, steps) in contenders(settings).items():
@@ -136,10 +176,13 @@ def take_turns(settings: Settings) -> tuple[dict[str, list[float]], dict[str, li
 
 
 def summarise(rates: dict[str, list[float]]) -> dict[str, dict[str, float]]:
-    """Per contender: median, lowest and highest rate; the rate of all rounds together; medians of the ratios within a round."""
+    """Per contender: median, lowest and highest rate; the rate of all rounds together; medians of
+    the ratios within a round."""
     summary = {}
     sb3 = max(
-        (name for name in (SB3_ONE, SB3_TWO) if name in rates), key=lambda n: statistics.median(rates[n]), default=""
+        (name for name in (SB3_ONE, SB3_TWO) if name in rates),
+        key=lambda n: statistics.median(rates[n]),
+        default="",
     )
     for name, values in rates.items():
         row = {"median": statistics.median(values), "low": min(values), "high": max(values)}
@@ -148,7 +191,11 @@ def summarise(rates: dict[str, list[float]]) -> dict[str, dict[str, float]]:
         for other, key in (*others, (SB3_TWO, "of_sb3_as_it_comes"), (sb3, "of_sb3")):
             if other in rates:
                 ratios = [mine / theirs for mine, theirs in zip(values, rates[other], strict=True)]
-                row |= {key: statistics.median(ratios), f"{key}_low": min(ratios), f"{key}_high": max(ratios)}
+                row |= {
+                    key: statistics.median(ratios),
+                    f"{key}_low": min(ratios),
+                    f"{key}_high": max(ratios),
+                }
         summary[name] = row
     return summary
 
@@ -181,8 +228,10 @@ def render(result: dict[str, Any]) -> str:
     settings, load = result["settings"], result["load"]
     got = max(max(shares) for shares in result["processor_share"].values())
     about = (
-        f"One agent, {settings['env']}, one update of batch 128 per environment step; {settings['rounds']} rounds in turns. "
-        f"{THREADS} cores, shared with other work: load at the beginning of the rounds {min(load):.1f}–{max(load):.1f}, and no "
+        f"One agent, {settings['env']}, one update of batch 128 per environment step; "
+        f"{settings['rounds']} rounds in turns. "
+        f"{THREADS} cores, shared with other work: load at the beginning of the rounds "
+        f"{min(load):.1f}–{max(load):.1f}, and no "
         f"contender's main process ever got more than {got:.1f} of the cores."
     )
     return f"{markdown_table(header, rows)}\n\n{about} {source_line(result['source'])}"

@@ -1,13 +1,14 @@
-"""Does offline learning learn? CQL and behaviour cloning on data of a half-trained SAC agent, from nothing to a table.
+"""Does offline learning learn? CQL and behaviour cloning on data of a half-trained SAC agent, from
+nothing to a table.
 
     1. SAC learns the task (`explore` with the extrinsic reward). The behaviour is its first checkpoint that has come `--share`
        of the way from a random policy's return to the best checkpoint's: a medium agent, and no explorer of ours.
     2. Two datasets of as many steps are recorded. medium: the behaviour, sampled. mixed: half behaviour, half random actions.
     3. CQL and behaviour cloning learn from both, `--seeds` agents each.
 
-The table has returns, and scores: 0 is the random policy, 1 the behaviour. Asked for are a score of CQL of at least 0.8 on medium
-and more than behaviour cloning's on mixed. (Where all returns are positive, as in Hopper, a score of 0.8 is more than 80 % of the
-behaviour's return.)
+The table has returns, and scores: 0 is the random policy, 1 the behaviour. Asked for are a score of
+CQL of at least 0.8 on medium and more than behaviour cloning's on mixed. (Where all returns are
+positive, as in Hopper, a score of 0.8 is more than 80 % of the behaviour's return.)
 
     python -m benchmarks.check_offline --env Hopper-v5 --sac-steps 300000 --samples 200000 --updates 200000   # on a GPU
     python -m benchmarks.check_offline --env Pendulum-v1 --small                                              # on two cores
@@ -24,19 +25,19 @@ import numpy as np
 import tyro
 
 from benchmarks.tables import markdown_table, provenance, source_line
+from element_rl.acting.host_policy import policy_action
 from element_rl.agents.behaviour_cloning import CloningConfig
 from element_rl.agents.cql import CQLConfig
-from element_rl.agents.host_policy import policy_action
 from element_rl.agents.sac import SACConfig
-from element_rl.config import ExploreConfig
 from element_rl.datasets.minari_files import EpisodeRecord, write_dataset
 from element_rl.envs.robots import make_env
-from element_rl.evaluate import evaluate
-from element_rl.explore import explore
-from element_rl.files import write_json
-from element_rl.launch import create_run
-from element_rl.offline import create_offline_run, train_offline
-from element_rl.offline.config import OfflineConfig
+from element_rl.evaluate.checkpoints import evaluate
+from element_rl.storage.files import write_json
+from element_rl.training.off_policy.config import ExploreConfig
+from element_rl.training.off_policy.explore import explore
+from element_rl.training.off_policy.launch import create_run
+from element_rl.training.offline import create_offline_run, train_offline
+from element_rl.training.offline.config import OfflineConfig
 
 PACKAGES = ("jax", "gymnasium", "mujoco")
 DATASETS = ("check/medium-v0", "check/mixed-v0")
@@ -52,7 +53,9 @@ class Settings:
     updates: int = 200_000  # of each offline agent
     seeds: int = 3  # offline agents per dataset and algorithm
     seed: int = 0
-    share: float = 0.5  # of the way from random to the best checkpoint: where the behaviour is taken
+    share: float = (
+        0.5  # of the way from random to the best checkpoint: where the behaviour is taken
+    )
     small: bool = False  # networks of 2 × 64, small batches and fast rates, for a CPU
     cql: CQLConfig = dataclasses.field(default_factory=CQLConfig)  # unless --small
     bc: CloningConfig = dataclasses.field(default_factory=CloningConfig)
@@ -83,7 +86,10 @@ def main(settings: Settings) -> list[dict[str, Any]]:
     shutil.rmtree(settings.out, ignore_errors=True)
     policy, step = medium_policy(settings)
     random, behaviour = record_datasets(settings, policy)
-    print(f"behaviour: SAC at step {step:,}, return {behaviour:,.1f}; random {random:,.1f}", flush=True)
+    print(
+        f"behaviour: SAC at step {step:,}, return {behaviour:,.1f}; random {random:,.1f}",
+        flush=True,
+    )
     rows = []
     for algorithm in ("cql", "bc"):
         config = OfflineConfig(
@@ -102,14 +108,23 @@ def main(settings: Settings) -> list[dict[str, Any]]:
         summary = train_offline(config, create_offline_run(config, settings.out / algorithm))
         for index, dataset in enumerate(DATASETS):
             own = slice(index * settings.seeds, (index + 1) * settings.seeds)
-            numbers = {"dataset": dataset, "algorithm": algorithm, "data": summary["behaviour_return"][own][0]}
+            numbers = {
+                "dataset": dataset,
+                "algorithm": algorithm,
+                "data": summary["behaviour_return"][own][0],
+            }
             rows.append(
-                numbers | {"returns": summary["extrinsic_return"][own], "scores": summary["normalised_score"][own]}
+                numbers
+                | {
+                    "returns": summary["extrinsic_return"][own],
+                    "scores": summary["normalised_score"][own],
+                }
             )
             print(rows[-1], flush=True)
     text = f"{render(rows)}\n\n{verdict(rows)} {source_line(provenance(PACKAGES))}"
     write_json(
-        settings.out / "check.json", {"settings": settings, "random": random, "behaviour": behaviour, "rows": rows}
+        settings.out / "check.json",
+        {"settings": settings, "random": random, "behaviour": behaviour, "rows": rows},
     )
     print(text)
     return rows
@@ -155,17 +170,27 @@ def record_datasets(settings: Settings, policy: dict[str, np.ndarray]) -> tuple[
 def recorded(
     settings: Settings, policy: dict[str, np.ndarray] | None, steps: int, stream: int
 ) -> Iterator[EpisodeRecord]:
-    """Whole episodes of a policy that is sampled from, or of uniform actions, until there are so many steps."""
+    """Whole episodes of a policy that is sampled from, or of uniform actions, until there are so
+    many steps."""
     env = make_env(settings.env)
     rng = np.random.default_rng([settings.seed, stream])
     low, high = env.action_space.low, env.action_space.high
     done_steps = 0
     while done_steps < steps:
-        observations, actions, rewards, done = [env.reset(seed=int(rng.integers(2**31)))[0]], [], [], False
+        observations, actions, rewards, done = (
+            [env.reset(seed=int(rng.integers(2**31)))[0]],
+            [],
+            [],
+            False,
+        )
         while not done:
             observation = np.asarray(observations[-1], np.float32)
             noise = rng.standard_normal(low.shape).astype(np.float32)
-            action = policy_action(policy, observation, noise) if policy else rng.uniform(-1, 1, low.shape)
+            action = (
+                policy_action(policy, observation, noise)
+                if policy
+                else rng.uniform(-1, 1, low.shape)
+            )
             actions.append((low + (action + 1) / 2 * (high - low)).astype(np.float32))
             following, reward, terminated, truncated, _ = env.step(actions[-1])
             observations.append(following)
@@ -174,14 +199,24 @@ def recorded(
         done_steps += len(rewards)
         last = np.arange(len(rewards)) == len(rewards) - 1
         yield EpisodeRecord(
-            np.array(observations), np.array(actions), np.array(rewards), last & terminated, last & truncated
+            np.array(observations),
+            np.array(actions),
+            np.array(rewards),
+            last & terminated,
+            last & truncated,
         )
     env.close()
 
 
 def render(rows: list[dict[str, Any]]) -> str:
     """The table."""
-    header = ["dataset", "algorithm", "return of the data", "return (lowest to highest)", "score (lowest to highest)"]
+    header = [
+        "dataset",
+        "algorithm",
+        "return of the data",
+        "return (lowest to highest)",
+        "score (lowest to highest)",
+    ]
     return markdown_table(
         header,
         [

@@ -12,7 +12,14 @@ from benchmarks.tables import FIELDS, markdown_table, significant, source_line
 
 def render_indexes(rows: list[dict[str, Any]]) -> str:
     """One line per index and size, sizes together, in the order of `CANDIDATES`."""
-    header = ["index", "states", "µs/insert", "µs/query (lowest–highest)", "wall µs/query", "recall@3"]
+    header = [
+        "index",
+        "states",
+        "µs/insert",
+        "µs/query (lowest–highest)",
+        "wall µs/query",
+        "recall@3",
+    ]
     header += ["correlation", "bias", "bytes/state"]
     chosen = sorted(rows, key=lambda row: (row["size"], list(CANDIDATES).index(row["index"])))
     return _with_source(header, [_line(row) for row in chosen], chosen)
@@ -37,11 +44,19 @@ def _median(row: dict[str, Any]) -> float:
 
 def _quality(row: dict[str, Any]) -> list[str]:
     bytes_per_state = significant(row["memory_bytes"] / row["size"])
-    return [f"{row['recall']:.4f}", f"{row['correlation']:.4f}", f"×{row['bias']:.3f}", bytes_per_state]
+    return [
+        f"{row['recall']:.4f}",
+        f"{row['correlation']:.4f}",
+        f"×{row['bias']:.3f}",
+        bytes_per_state,
+    ]
 
 
 def _with_source(header: list[str], lines: list[list[str]], rows: list[dict[str, Any]]) -> str:
-    """The table, and under it where its figures come from: rows may have been measured at several commits."""
+    """The table, and under it where its figures come from: rows may have been measured at several
+    commits."""
     made_with = [row["made_with"] for row in rows]
-    merged = {field: ", ".join(dict.fromkeys(made[field] for made in made_with)) for field in FIELDS}
+    merged = {
+        field: ", ".join(dict.fromkeys(made[field] for made in made_with)) for field in FIELDS
+    }
     return f"{markdown_table(header, lines)}\n\n{source_line(merged)}"

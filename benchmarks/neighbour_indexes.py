@@ -1,7 +1,8 @@
 """The indexes that `bench_memory` compares, ours and peers, all answering the same three calls.
 
-The graph indexes of peers get the parameters of our `hnsw` (M, efConstruction, efSearch), so that the libraries are compared
-and not their settings; "faiss HNSW" keeps FAISS's own defaults, which shows what the parameters are worth.
+The graph indexes of peers get the parameters of our `hnsw` (M, efConstruction, efSearch), so that
+the libraries are compared and not their settings; "faiss HNSW" keeps FAISS's own defaults, which
+shows what the parameters are worth.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ from element_rl.memory import make_memory
 from element_rl.memory.hnsw import HnswConfig
 
 Answer = tuple[Float[np.ndarray, "Q K"], Int[np.ndarray, "Q K"]]
-SETTINGS = HnswConfig(num_links=16, construction_candidates=200, search_candidates=64)  # the same for all libraries
+SETTINGS = HnswConfig(
+    num_links=16, construction_candidates=200, search_candidates=64
+)  # the same for all libraries
 
 
 class Index(Protocol):
-    """What every index answers; ids count up from 0 in the order of insertion, distances are not squared."""
+    """What every index answers; ids count up from 0 in the order of insertion, distances are not
+    squared."""
 
     def insert(self, states: Float[np.ndarray, "M D"]) -> Any: ...
 
@@ -37,7 +41,8 @@ class Candidate:
 
     title: str  # as the table names it
     make: Callable[[int, int], Index]  # from the width of the states and how many there will be
-    online: bool = True  # False: cannot take states one batch after the other, so it is built once from all of them
+    # False: cannot take states one batch after the other, so it is built once from all of them
+    online: bool = True
     ours: bool = False  # our memories can be saved and loaded again
 
 
@@ -61,7 +66,9 @@ class HnswlibIndex:
         import hnswlib
 
         self._index = hnswlib.Index(space="l2", dim=dim)
-        self._index.init_index(capacity, M=SETTINGS.num_links, ef_construction=SETTINGS.construction_candidates)
+        self._index.init_index(
+            capacity, M=SETTINGS.num_links, ef_construction=SETTINGS.construction_candidates
+        )
         self._index.set_ef(SETTINGS.search_candidates)
         self._index.set_num_threads(1)
 
@@ -112,7 +119,9 @@ class PynndescentIndex:
     def insert(self, states: Float[np.ndarray, "M D"]) -> None:
         from pynndescent import NNDescent
 
-        self._index = NNDescent(states, metric="euclidean", random_state=0, n_jobs=1, compressed=True)
+        self._index = NNDescent(
+            states, metric="euclidean", random_state=0, n_jobs=1, compressed=True
+        )
         self._index.prepare()
 
     def query(self, states: Float[np.ndarray, "Q D"], k: int) -> Answer:
@@ -123,7 +132,12 @@ class PynndescentIndex:
     def memory_bytes(self) -> int:
         graph = self._index._search_graph
         arrays = [self._index._raw_data, graph.data, graph.indices, graph.indptr]
-        arrays += [array for tree in self._index._search_forest for array in tree if isinstance(array, np.ndarray)]
+        arrays += [
+            array
+            for tree in self._index._search_forest
+            for array in tree
+            if isinstance(array, np.ndarray)
+        ]
         return sum(array.nbytes for array in arrays)
 
 
@@ -138,7 +152,9 @@ def _faiss_flat(dim: int, capacity: int) -> Index:
 
 def _faiss_hnsw(dim: int, capacity: int) -> Index:
     del capacity
-    return FaissIndex(faiss.IndexHNSWFlat(dim, 32))  # 32 is what FAISS's factory takes where none is given
+    return FaissIndex(
+        faiss.IndexHNSWFlat(dim, 32)
+    )  # 32 is what FAISS's factory takes where none is given
 
 
 _HNSW = f"M={SETTINGS.num_links}, efConstruction={SETTINGS.construction_candidates}, ef={SETTINGS.search_candidates}"
@@ -152,5 +168,7 @@ CANDIDATES = {
     "faiss-hnsw": Candidate("faiss HNSW, its defaults (M=32, 40, 16)", _faiss_hnsw),
     "hnswlib": Candidate(f"hnswlib, {_HNSW}", HnswlibIndex),
     "usearch": Candidate(f"usearch, {_HNSW}", UsearchIndex),
-    "pynndescent": Candidate("pynndescent, its defaults, built once", PynndescentIndex, online=False),
+    "pynndescent": Candidate(
+        "pynndescent, its defaults, built once", PynndescentIndex, online=False
+    ),
 }

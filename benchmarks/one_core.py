@@ -1,7 +1,9 @@
-"""Run a measurement in a process of its own that is bound to one core, with one thread in every library.
+"""Run a measurement in a process of its own that is bound to one core, with one thread in every
+library.
 
-Threads that wait for each other on a busy machine spin, which makes linear algebra look up to a hundred times slower than it
-is; on one core the processor time of a call is its cost, whatever else the machine does. A crash stays in that process.
+Threads that wait for each other on a busy machine spin, which makes linear algebra look up to a
+hundred times slower than it is; on one core the processor time of a call is its cost, whatever else
+the machine does. A crash stays in that process.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ class MeasurementError(Exception):
 
 def on_one_core(function: Callable[..., Any], *arguments: Any) -> Any:
     """`function(*arguments)`, computed in a fresh process on one core."""
-    os.environ.update(dict.fromkeys(THREADS, "1"))  # read by the libraries when the new process loads them
+    os.environ.update(
+        dict.fromkeys(THREADS, "1")
+    )  # read by the libraries when the new process loads them
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_call_and_send, args=(sender, function, arguments))

@@ -1,17 +1,23 @@
-"""RLeXplore's RE3 and RND on Stable-Baselines3's SAC, in the way its documentation shows for off-policy learning.
+"""RLeXplore's RE3 and RND on Stable-Baselines3's SAC, in the way its documentation shows for
+off-policy learning.
 
-Runs in an environment of its own (`pip install rllte-core stable-baselines3 mujoco`, PyTorch as its CPU build) and imports
-nothing of this library; `bench_sb3` starts it with that environment's Python and tells it when to train. What both sides must
-have in common is here too: the robot, the learner's settings and the conversation with `bench_sb3`.
+Runs in an environment of its own (`pip install rllte-core stable-baselines3 mujoco`, PyTorch as its
+CPU build) and imports nothing of this library; `bench_sb3` starts it with that environment's Python
+and tells it when to train. What both sides must have in common is here too: the robot, the
+learner's settings and the conversation with `bench_sb3`.
 
-The way that is documented (the notebook on Stable-Baselines3 in github.com/RLE-Foundation/RLeXplore) is a callback. At every
-step it lets the module watch the transition, computes the bonus of that one transition, adds it to the reward before the
-replay buffer stores it, and lets the module learn from a batch of the replay. A stored bonus stays what it was.
+The way that is documented (the notebook on Stable-Baselines3 in
+github.com/RLE-Foundation/RLeXplore) is a callback. At every step it lets the module watch the
+transition, computes the bonus of that one transition, adds it to the reward before the replay
+buffer stores it, and lets the module learn from a batch of the replay. A stored bonus stays what it
+was.
 
 Two things keep the documented code from running, and are set otherwise here:
-1. With one environment its running deviations, of observations and of bonuses, take the sample variance of a single value at
-   every step, which is NaN, for ever; SAC then stops with an error. There both are switched off. With several they stay.
-2. RE3 asks for the k-th neighbour before there are k, which is an error. Its storage is full from the beginning here.
+1. With one environment its running deviations, of observations and of bonuses, take the sample
+   variance of a single value at every step, which is NaN, for ever; SAC then stops with an error.
+   There both are switched off. With several they stay.
+2. RE3 asks for the k-th neighbour before there are k, which is an error. Its storage is full from
+   the beginning here.
 
     python benchmarks/rlexplore_rewards.py '{"reward": "rnd"}'        # then numbers of steps on stdin, one per line
 """
@@ -62,7 +68,8 @@ def main(request: dict[str, Any]) -> None:
 
 
 def make_robot() -> Any:
-    """Ant in 27 float32 dimensions; it never falls, so that an episode always has as many steps and a slice whole episodes."""
+    """Ant in 27 float32 dimensions; it never falls, so that an episode always has as many steps and
+    a slice whole episodes."""
     import gymnasium
 
     robot = gymnasium.make(
@@ -75,7 +82,8 @@ def make_robot() -> Any:
 
 
 def learner_settings(request: dict[str, Any]) -> dict[str, Any]:
-    """SAC as it comes; the batch is said because all bonuses have the same, and the replay is as small as the test allows."""
+    """SAC as it comes; the batch is said because all bonuses have the same, and the replay is as
+    small as the test allows."""
     return {
         "batch_size": request["batch_size"],
         "buffer_size": request["stored"],
@@ -112,22 +120,39 @@ def _callback(module: Any) -> Any:
 
     class Bonus(BaseCallback):
         def _on_step(self) -> bool:
-            step = [self.model._last_obs, *(self.locals[name] for name in ("actions", "rewards", "dones", "new_obs"))]
-            observations, actions, rewards, dones, following = (torch.as_tensor(part) for part in step)
+            step = [
+                self.model._last_obs,
+                *(self.locals[name] for name in ("actions", "rewards", "dones", "new_obs")),
+            ]
+            observations, actions, rewards, dones, following = (
+                torch.as_tensor(part) for part in step
+            )
             module.watch(observations, actions, rewards, dones, dones, following)
-            sample = _samples(observations[None], actions[None], rewards[None], dones[None], following[None])
+            sample = _samples(
+                observations[None], actions[None], rewards[None], dones[None], following[None]
+            )
             bonus = module.compute(samples=sample, sync=False)
-            self.locals["rewards"] += bonus.cpu().numpy().reshape(-1)  # in place: the replay buffer stores this array
+            self.locals["rewards"] += (
+                bonus.cpu().numpy().reshape(-1)
+            )  # in place: the replay buffer stores this array
             if hasattr(module, "batch_size") and self.model.replay_buffer.size() > 0:
                 drawn = self.model.replay_buffer.sample(module.batch_size)
-                rows = (drawn.observations, drawn.actions, drawn.rewards, drawn.dones, drawn.next_observations)
+                rows = (
+                    drawn.observations,
+                    drawn.actions,
+                    drawn.rewards,
+                    drawn.dones,
+                    drawn.next_observations,
+                )
                 module.update(samples=_samples(*(part[:, None] for part in rows)))
             return True
 
     return Bonus()
 
 
-def _samples(observations: Any, actions: Any, rewards: Any, dones: Any, following: Any) -> dict[str, Any]:
+def _samples(
+    observations: Any, actions: Any, rewards: Any, dones: Any, following: Any
+) -> dict[str, Any]:
     return {
         "observations": observations,
         "actions": actions,
@@ -139,7 +164,8 @@ def _samples(observations: Any, actions: Any, rewards: Any, dones: Any, followin
 
 
 class Clock:
-    """Processor time inside some calls of some objects, all together: what is called from within another is not counted twice."""
+    """Processor time inside some calls of some objects, all together: what is called from within
+    another is not counted twice."""
 
     def __init__(self) -> None:
         self.seconds, self._depth = 0.0, 0
@@ -163,11 +189,13 @@ class Clock:
 
 
 @contextlib.contextmanager
-def conversation(request: dict[str, Any]) -> Iterator[tuple[Callable[..., None], Callable[[dict[str, Any]], None]]]:
+def conversation(
+    request: dict[str, Any],
+) -> Iterator[tuple[Callable[..., None], Callable[[dict[str, Any]], None]]]:
     """Bound to one core, with stdout for answers alone; gives what listens, and what speaks.
 
-    An answer is a line of JSON: what was said; then, per slice, its seconds, its processor seconds, those of the watched calls
-    (`inside`) and how often JAX compiled.
+    An answer is a line of JSON: what was said; then, per slice, its seconds, its processor seconds,
+    those of the watched calls (`inside`) and how often JAX compiled.
     """
     if hasattr(os, "sched_setaffinity") and request.get("core") is not None:
         os.sched_setaffinity(0, {request["core"]})
@@ -179,7 +207,9 @@ def conversation(request: dict[str, Any]) -> Iterator[tuple[Callable[..., None],
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
-    def train_when_told(train: Train, clock: Clock, compiled: Callable[[], int] = lambda: 0) -> None:
+    def train_when_told(
+        train: Train, clock: Clock, compiled: Callable[[], int] = lambda: 0
+    ) -> None:
         for line in sys.stdin:
             gc.collect()
             before, inside_before = compiled(), clock.seconds

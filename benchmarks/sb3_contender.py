@@ -1,6 +1,8 @@
-"""One contender of `bench_sb3`: SAC of Stable-Baselines3 or SBX with the plug-in or without, in a process that trains when told.
+"""One contender of `bench_sb3`: SAC of Stable-Baselines3 or SBX with the plug-in or without, in a
+process that trains when told.
 
-python -m benchmarks.sb3_contender '{"learner": "SB3 SAC", "reward": "rnd", …}'      # then numbers of steps on stdin
+python -m benchmarks.sb3_contender '{"learner": "SB3 SAC", "reward": "rnd", …}'      # then numbers
+of steps on stdin
 """
 
 import dataclasses
@@ -74,17 +76,25 @@ def _model(envs: Any, request: dict[str, Any]) -> Any:
 
 
 def _reward_options(request: dict[str, Any]) -> dict[str, Any]:
-    options = {name: tuple(value) if isinstance(value, list) else value for name, value in request["options"].items()}
+    options = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in request["options"].items()
+    }
     if request["reward"] == "re3":
         return {**options, "pool_size": request["remembered"]}
     if request["reward"] == "element":
-        return {**options, "update_interval": 100, "update_steps": 100}  # while it is filled: all states but one of 100
+        return {
+            **options,
+            "update_interval": 100,
+            "update_steps": 100,
+        }  # while it is filled: all states but one of 100
     return options
 
 
 def _fill(buffer: Any, request: dict[str, Any]) -> None:
-    """Random walks until so many states are remembered, as many transitions noted; then windows of the paper's share."""
-    from element_rl.intrinsic.kept import programs
+    """Random walks until so many states are remembered, as many transitions noted; then windows of
+    the paper's share."""
+    from element_rl.integrations.kept import programs
     from element_rl.rewards.element import ElementReward
 
     bonus, num_envs = buffer.bonus, request["num_envs"]
@@ -94,14 +104,21 @@ def _fill(buffer: Any, request: dict[str, Any]) -> None:
     step = 0
     while bonus.memory_size < request["remembered"]:
         observations, step = following, step + 1
-        following = (0.95 * observations + 0.3 * generator.normal(size=(num_envs, 27))).astype(np.float32)
+        following = (0.95 * observations + 0.3 * generator.normal(size=(num_envs, 27))).astype(
+            np.float32
+        )
         actions = generator.uniform(-1, 1, (num_envs, 8)).astype(np.float32)
         positions += 0.1 * generator.normal(size=(num_envs, 2))
         ended = np.full(num_envs, step % EPISODE_STEPS == 0)
-        infos = [{"x_position": x, "y_position": y, "TimeLimit.truncated": ended[0]} for x, y in positions]
+        infos = [
+            {"x_position": x, "y_position": y, "TimeLimit.truncated": ended[0]}
+            for x, y in positions
+        ]
         buffer.add(observations, following, actions, np.zeros(num_envs), ended, infos)
     interval = EPISODE_STEPS * num_envs  # a window in every slice
-    config = dataclasses.replace(bonus.rewarder.config, update_interval=interval, update_steps=interval // 10)
+    config = dataclasses.replace(
+        bonus.rewarder.config, update_interval=interval, update_steps=interval // 10
+    )
     bonus.rewarder = ElementReward(config)
     bonus._programs = programs(bonus.rewarder)
 

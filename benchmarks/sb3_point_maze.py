@@ -1,12 +1,14 @@
-"""Does the plug-in make Stable-Baselines3 explore? Coverage of the point maze by SAC and PPO, with it and without.
+"""Does the plug-in make Stable-Baselines3 explore? Coverage of the point maze by SAC and PPO, with
+it and without.
 
     sac, ppo                  the environment's own reward, which is 0 outside the last room, where nobody gets
     sac+element, ppo+element  the intrinsic reward alone; any other reward of the library in its place
     random-40000              actions drawn uniformly, for as many steps
 
-Coverage is what `element explore` logs: cells of 0.1 visited since the beginning (of 10,000, a third of them wall), here counted
-by a wrapper around the environment, so that all arms are counted alike. All settings of the learners are the same with and
-without the plug-in. Each run is a process with one thread; runs are kept and not run again.
+Coverage is what `element explore` logs: cells of 0.1 visited since the beginning (of 10,000, a
+third of them wall), here counted by a wrapper around the environment, so that all arms are counted
+alike. All settings of the learners are the same with and without the plug-in. Each run is a process
+with one thread; runs are kept and not run again.
 
     python -m benchmarks.sb3_point_maze --seeds 5 --together 2
 
@@ -30,15 +32,16 @@ from benchmarks.bench_coverage import rooms_entered
 from benchmarks.tables import ROOT, markdown_table, provenance, replace_table, source_line
 from element_rl.envs.point_maze import EPISODE_STEPS, PointMaze
 from element_rl.envs.robots import CELLS_PER_AXIS, coverage_cell, describe
-from element_rl.files import write_json
-from element_rl.studies.statistics import interquartile_mean
+from element_rl.storage.files import write_json
+from element_rl.studies.engine.statistics import interquartile_mean
 
 PAGE = ROOT / "docs" / "results" / "sb3.md"
 PACKAGES = ("stable-baselines3", "torch", "jax", "gymnasium", "numpy")
 CURVE_STEPS = 1_000  # between two points of the curve of coverage
 POSITION = ("x_position", "y_position")  # entries of info that enter ELEMENT's state
 
-# The same for all arms of a learner. Small networks: the maze has two dimensions, and the test is to run on a laptop.
+# The same for all arms of a learner. Small networks: the maze has two dimensions, and the test is
+# to run on a laptop.
 SAC_SETTINGS: dict[str, Any] = {
     "policy_kwargs": {"net_arch": [64, 64]},
     "batch_size": 128,
@@ -48,10 +51,16 @@ SAC_SETTINGS: dict[str, Any] = {
 }
 PPO_SETTINGS: dict[str, Any] = {"n_steps": 250, "batch_size": 125}
 PPO_ENVS = 4
-PPO_WEIGHT = 0.01  # 1 − γ: returns are then about 1, which PPO's value function and its clipped gradients need
-# Of ELEMENT with PPO: states are remembered all the time, not a tenth of it, and terms are scaled by the last 5 rollouts. Chosen
-# on seed 0 among seven; seeds begin at 10, so that none that chose is counted.
-PPO_ELEMENT: dict[str, Any] = {"update_interval": 2_000, "update_steps": 2_000, "recent_rollouts": 5}
+# 1 − γ: returns are then about 1, which PPO's value function and its clipped gradients need
+PPO_WEIGHT = 0.01
+# Of ELEMENT with PPO: states are remembered all the time, not a tenth of it, and terms are scaled
+# by the last 5 rollouts. Chosen on seed 0 among seven; seeds begin at 10, so that none that chose
+# is counted.
+PPO_ELEMENT: dict[str, Any] = {
+    "update_interval": 2_000,
+    "update_steps": 2_000,
+    "recent_rollouts": 5,
+}
 
 
 @dataclass(frozen=True)
@@ -76,7 +85,9 @@ def main(settings: Settings) -> list[dict[str, Any]]:
     seeds = range(settings.first_seed, settings.first_seed + settings.seeds)
     waiting = [(arm, seed) for seed in seeds for arm in _expanded(settings)]
     _run_all(settings, [one for one in waiting if not _result_path(settings, *one).exists()])
-    missing = [f"{arm} {seed}" for arm, seed in waiting if not _result_path(settings, arm, seed).exists()]
+    missing = [
+        f"{arm} {seed}" for arm, seed in waiting if not _result_path(settings, arm, seed).exists()
+    ]
     if missing:
         raise SystemExit(f"Not finished: {', '.join(missing)}; see the logs in {settings.out}.")
     results = [json.loads(_result_path(settings, *one).read_text()) for one in waiting]
@@ -117,7 +128,8 @@ def run_arm(settings: Settings, arm: str, seed: int) -> dict[str, Any]:
 
 
 class Visits:
-    """How often each cell was visited, by all environments of an agent; and how many had been after every 1,000 steps."""
+    """How often each cell was visited, by all environments of an agent; and how many had been after
+    every 1,000 steps."""
 
     def __init__(self) -> None:
         self.counts = np.zeros(CELLS_PER_AXIS**2, np.int32)
@@ -167,9 +179,17 @@ def _learn_sac(steps: int, seed: int, reward: str, visits: Visits) -> None:
     settings = dict(SAC_SETTINGS)
     if reward:
         settings["replay_buffer_class"] = IntrinsicReplayBuffer
-        settings["replay_buffer_kwargs"] = {"reward": reward, "total_steps": steps, **_bonus_settings(seed)}
-        settings["replay_buffer_kwargs"]["recent_scale"] = reward != "element"  # SAC minds the size of a reward
-    SAC("MlpPolicy", make_maze(visits), seed=seed, device="cpu", **settings).learn(steps, log_interval=None)
+        settings["replay_buffer_kwargs"] = {
+            "reward": reward,
+            "total_steps": steps,
+            **_bonus_settings(seed),
+        }
+        settings["replay_buffer_kwargs"]["recent_scale"] = (
+            reward != "element"
+        )  # SAC minds the size of a reward
+    SAC("MlpPolicy", make_maze(visits), seed=seed, device="cpu", **settings).learn(
+        steps, log_interval=None
+    )
 
 
 def _learn_ppo(steps: int, seed: int, reward: str, visits: Visits) -> None:
@@ -182,7 +202,9 @@ def _learn_ppo(steps: int, seed: int, reward: str, visits: Visits) -> None:
     options = PPO_ELEMENT if reward == "element" else {}
     bonus = {"weight": PPO_WEIGHT, "options": options, **_bonus_settings(seed)}
     callback = IntrinsicCallback(reward, **bonus) if reward else None
-    PPO("MlpPolicy", mazes, seed=seed, device="cpu", **PPO_SETTINGS).learn(steps, callback=callback, log_interval=None)
+    PPO("MlpPolicy", mazes, seed=seed, device="cpu", **PPO_SETTINGS).learn(
+        steps, callback=callback, log_interval=None
+    )
 
 
 def _wander(steps: int, seed: int, visits: Visits) -> None:
@@ -210,7 +232,9 @@ def render(results: list[dict[str, Any]]) -> str:
         "rooms entered, per seed",
         "seconds",
     ]
-    cells = {arm: np.array([r["cells"] for r in results if r["arm"] == arm]) for arm in _arms_of(results)}
+    cells = {
+        arm: np.array([r["cells"] for r in results if r["arm"] == arm]) for arm in _arms_of(results)
+    }
     lines = []
     for arm, values in cells.items():
         mine = [result for result in results if result["arm"] == arm]
@@ -218,13 +242,19 @@ def render(results: list[dict[str, Any]]) -> str:
         random = cells.get(f"random-{steps}")
         lines.append(
             [
-                arm.split("-")[0].replace("sac", "SB3 SAC").replace("ppo", "SB3 PPO").replace("+", " + "),
+                arm.split("-")[0]
+                .replace("sac", "SB3 SAC")
+                .replace("ppo", "SB3 PPO")
+                .replace("+", " + "),
                 f"{steps:,}",
                 f"{values.mean():,.0f}",
                 f"{float(interquartile_mean(values)):,.0f}",
                 f"{values.min():,}–{values.max():,}",
                 "–" if random is None else f"{values.mean() / random.mean():.2f}",
-                ", ".join(str(number) for number in sorted((result["rooms"] for result in mine), reverse=True)),
+                ", ".join(
+                    str(number)
+                    for number in sorted((result["rooms"] for result in mine), reverse=True)
+                ),
                 f"{np.median([result['seconds'] for result in mine]):.0f}",
             ]
         )
@@ -234,7 +264,10 @@ def render(results: list[dict[str, Any]]) -> str:
 def _arms_of(results: list[dict[str, Any]]) -> list[str]:
     """Arms in the order of their steps, most cells first among those with as many."""
     arms = {result["arm"]: result["steps"] for result in results}
-    mean = {arm: np.mean([result["cells"] for result in results if result["arm"] == arm]) for arm in arms}
+    mean = {
+        arm: np.mean([result["cells"] for result in results if result["arm"] == arm])
+        for arm in arms
+    }
     return sorted(arms, key=lambda arm: (arms[arm], -mean[arm]))
 
 
@@ -249,13 +282,32 @@ def _run_all(settings: Settings, waiting: list[tuple[str, int]]) -> None:
         time.sleep(0.2)
         for one in [one for one, process in running.items() if process.poll() is not None]:
             code = running.pop(one).returncode
-            print(f"{one[0]}, seed {one[1]}: {'done' if code == 0 else f'exit code {code}'}", flush=True)
+            print(
+                f"{one[0]}, seed {one[1]}: {'done' if code == 0 else f'exit code {code}'}",
+                flush=True,
+            )
 
 
 def _start(settings: Settings, arm: str, seed: int) -> subprocess.Popen[bytes]:
     alone = dataclasses.replace(settings, run=arm, first_seed=seed)
-    sizes = ["--sac-steps", str(alone.sac_steps), "--ppo-steps", str(alone.ppo_steps), "--out", str(alone.out)]
-    command = [sys.executable, "-m", "benchmarks.sb3_point_maze", "--run", arm, "--first-seed", str(seed), *sizes]
+    sizes = [
+        "--sac-steps",
+        str(alone.sac_steps),
+        "--ppo-steps",
+        str(alone.ppo_steps),
+        "--out",
+        str(alone.out),
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.sb3_point_maze",
+        "--run",
+        arm,
+        "--first-seed",
+        str(seed),
+        *sizes,
+    ]
     with _result_path(settings, arm, seed).with_suffix(".log").open("ab") as log:
         return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
 
@@ -263,7 +315,9 @@ def _start(settings: Settings, arm: str, seed: int) -> subprocess.Popen[bytes]:
 def _expanded(settings: Settings) -> list[str]:
     """The arms, random actions once for each number of steps there is."""
     learners = [arm for arm in settings.arms if arm != "random"]
-    lengths = sorted({_steps(settings, arm) for arm in learners}) if "random" in settings.arms else []
+    lengths = (
+        sorted({_steps(settings, arm) for arm in learners}) if "random" in settings.arms else []
+    )
     return [*learners, *(f"random-{steps}" for steps in lengths)]
 
 

@@ -1,4 +1,5 @@
-"""Markdown tables in docs/benchmarks.md, each between two markers, so that measuring again replaces them."""
+"""Markdown tables in docs/benchmarks.md, each between two markers, so that measuring again replaces
+them."""
 
 from __future__ import annotations
 
@@ -16,13 +17,17 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 
 
 def replace_table(page: Path, name: str, text: str) -> None:
-    """Put `text` between `<!-- begin NAME -->` and `<!-- end NAME -->`; everything else of the page stays."""
+    """Put `text` between `<!-- begin NAME -->` and `<!-- end NAME -->`; everything else of the page
+    stays."""
     begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
     content = page.read_text(encoding="utf-8")
     before, found_begin, rest = content.partition(begin)
     _, found_end, after = rest.partition(end)
     if not (found_begin and found_end):
-        raise ValueError(f"{page.name} has no markers '{begin}' … '{end}'; add the two lines where the table belongs.")
+        raise ValueError(
+            f"{page.name} has no markers '{begin}' … '{end}'; add the two lines where the table "
+            "belongs."
+        )
     temporary = page.with_suffix(".tmp")
     temporary.write_text(f"{before}{begin}\n{text.strip()}\n{end}{after}", encoding="utf-8")
     temporary.replace(page)
@@ -35,7 +40,8 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """`value` with so many significant digits, without an exponent where a person would not write one."""
+    """`value` with so many significant digits, without an exponent where a person would not write
+    one."""
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         text = f"{value:,.{digits}g}" if abs(value) < 10**digits else f"{value:,.0f}"
         return text
@@ -47,7 +53,10 @@ def provenance(packages: Sequence[str]) -> dict[str, str]:
     return {
         "machine": f"{_processor()}, {os.cpu_count()} cores, {platform.machine()}",
         "versions": ", ".join(
-            [f"Python {platform.python_version()}", *(f"{name} {version(name)}" for name in packages)]
+            [
+                f"Python {platform.python_version()}",
+                *(f"{name} {version(name)}" for name in packages),
+            ]
         ),
         "commit": _commit(),
         "date": datetime.date.today().isoformat(),
@@ -76,6 +85,10 @@ def _processor() -> str:
 
 def _commit() -> str:
     answer = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return answer.stdout.strip() or "unknown"

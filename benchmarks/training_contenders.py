@@ -1,4 +1,5 @@
-"""The contenders of `bench_training_peers`: each trains in a process of its own when it is told to, and is idle otherwise."""
+"""The contenders of `bench_training_peers`: each trains in a process of its own when it is told to,
+and is idle otherwise."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ STATE_SIZE = 11
 NUM_NEIGHBOURS = 3
 RECOMPILED_AT_MOST = 5  # slices in a row that may be run again
 
-Train = Callable[[int], None]  # so many environment steps, each with its update, and wait for the last one
+Train = Callable[
+    [int], None
+]  # so many environment steps, each with its update, and wait for the last one
 Make = Callable[..., AbstractContextManager[Train]]  # a contender, ready to train
 
 
@@ -55,7 +58,8 @@ class Contender:
 
 
 def _serve(connection: Connection, make: Make, arguments: tuple[Any, ...]) -> None:
-    """In the process of a contender: seconds and processor seconds of every slice asked for, and how often JAX compiled."""
+    """In the process of a contender: seconds and processor seconds of every slice asked for, and
+    how often JAX compiled."""
     compiled: list[str] = []
 
     def see(event: str, duration_secs: float, **_: str | int) -> None:
@@ -72,7 +76,10 @@ def _serve(connection: Connection, make: Make, arguments: tuple[Any, ...]) -> No
                 compiled.clear()
                 began, processor_began = time.perf_counter(), time.process_time()
                 train(steps)
-                seconds, processor_seconds = time.perf_counter() - began, time.process_time() - processor_began
+                seconds, processor_seconds = (
+                    time.perf_counter() - began,
+                    time.process_time() - processor_began,
+                )
                 connection.send((seconds, processor_seconds, len(compiled)))
     except BaseException:
         connection.send(traceback.format_exc())
@@ -105,7 +112,9 @@ def sbx_sac(env: str, updates_per_call: int) -> Iterator[Train]:
     import sbx
 
     model = sbx.SAC("MlpPolicy", _peer_environment(env), **_peer_options(updates_per_call))
-    yield _learning(model, lambda: jax.block_until_ready((model.policy.actor_state, model.policy.qf_state)))
+    yield _learning(
+        model, lambda: jax.block_until_ready((model.policy.actor_state, model.policy.qf_state))
+    )
 
 
 @contextmanager
@@ -118,7 +127,10 @@ def sb3_sac(env: str, threads: int, remembered: int | None) -> Iterator[Train]:
     options = _peer_options(updates_per_call=1)
     if remembered is not None:
         options["replay_buffer_class"] = bonus_buffer_class(remembered)
-    yield _learning(stable_baselines3.SAC("MlpPolicy", _peer_environment(env), device="cpu", **options), lambda: None)
+    yield _learning(
+        stable_baselines3.SAC("MlpPolicy", _peer_environment(env), device="cpu", **options),
+        lambda: None,
+    )
 
 
 def _peer_environment(env: str) -> Any:
@@ -155,7 +167,8 @@ def _learning(model: Any, settle: Callable[[], Any]) -> Train:
 def bonus_buffer_class(remembered: int) -> type:
     """A replay buffer whose samples carry the kNN bonus instead of the environment's reward.
 
-    The state is a fixed random projection of the next observation to 11-D; the memory is full and does not grow.
+    The state is a fixed random projection of the next observation to 11-D; the memory is full and
+    does not grow.
     """
     import torch
     from stable_baselines3.common.buffers import ReplayBuffer
@@ -165,14 +178,19 @@ def bonus_buffer_class(remembered: int) -> type:
             super().__init__(*arguments, **options)
             generator = torch.Generator().manual_seed(0)
             observation_size = int(np.prod(self.obs_shape))
-            self.projection = torch.randn(observation_size, STATE_SIZE, generator=generator) / observation_size**0.5
+            self.projection = (
+                torch.randn(observation_size, STATE_SIZE, generator=generator)
+                / observation_size**0.5
+            )
             self.memory = torch.randn(remembered, STATE_SIZE, generator=generator)
 
         def sample(self, batch_size: int, env: Any = None) -> Any:
             batch = super().sample(batch_size, env)
             with torch.no_grad():
                 states = batch.next_observations.float() @ self.projection
-                nearest = torch.cdist(states, self.memory).topk(NUM_NEIGHBOURS, largest=False).values
+                nearest = (
+                    torch.cdist(states, self.memory).topk(NUM_NEIGHBOURS, largest=False).values
+                )
                 bonus = torch.log1p(torch.linalg.vector_norm(nearest, dim=1, keepdim=True))
             return batch._replace(rewards=bonus)
 

@@ -1,16 +1,19 @@
-"""States of real MuJoCo trajectories for the benchmarks: Ant-v5, whole episodes, recorded once and cached.
+"""States of real MuJoCo trajectories for the benchmarks: Ant-v5, whole episodes, recorded once and
+cached.
 
     remembered_states(1_000_000)   [N, 11]: embedding (5) ⊕ x, y ⊕ torso quaternion, in the order they were visited
     held_out_episodes()            20 × [T, 11]: whole episodes that are never among the remembered ones
 
-Actions are smooth noise: every episode draws its own correlation ρ from U(0, 0.95), and its actions follow
-a_t = ρ a_(t−1) + √(1 − ρ²) · 0.6 ε_t, clipped to [−1, 1]. Reset, physics, falling (which ends an episode) and the limit of
-1,000 steps are Gymnasium's; only what its `step` computes beside the physics (rewards) is left out.
+Actions are smooth noise: every episode draws its own correlation ρ from U(0, 0.95), and its actions
+follow a_t = ρ a_(t−1) + √(1 − ρ²) · 0.6 ε_t, clipped to [−1, 1]. Reset, physics, falling (which
+ends an episode) and the limit of 1,000 steps are Gymnasium's; only what its `step` computes beside
+the physics (rewards) is left out.
 
-Recordings are cut into shards of at least 20,000 states, each with its own seed, so that the first N states are the same
-however many processes recorded them and however many were asked for.
+Recordings are cut into shards of at least 20,000 states, each with its own seed, so that the first
+N states are the same however many processes recorded them and however many were asked for.
 
-`python -m benchmarks.trajectories --states 1000000 --processes 2` records ahead (about 7,000 states a second on two cores).
+`python -m benchmarks.trajectories --states 1000000 --processes 2` records ahead (about 7,000 states
+a second on two cores).
 """
 
 from __future__ import annotations
@@ -68,11 +71,14 @@ def encode(rows: Float[np.ndarray, "N 29"]) -> Float[np.ndarray, "N D"]:
     encoder = make_state_encoder(ENCODER_SEED, OBSERVATION_SIZE, ORIENTATION)
     encode_piece = jax.jit(jax.vmap(encoder))
     pieces = [rows[start : start + SHARD_STATES] for start in range(0, len(rows), SHARD_STATES)]
-    return np.concatenate([np.asarray(encode_piece(piece[:, 2:], piece[:, :2])) for piece in pieces])
+    return np.concatenate(
+        [np.asarray(encode_piece(piece[:, 2:], piece[:, :2])) for piece in pieces]
+    )
 
 
 def record(count: int, processes: int = 2) -> list[Path]:
-    """Record as many shards as `count` states need; return their files. What is cached is not recorded again."""
+    """Record as many shards as `count` states need; return their files. What is cached is not
+    recorded again."""
     numbers = range(-(-count // SHARD_STATES))
     missing = [number for number in numbers if not _shard_path(number).exists()]
     if missing:
@@ -103,7 +109,9 @@ def _episodes(seed: int) -> Iterator[Float[np.ndarray, "T 29"]]:
     environment.reset(seed=seed)
     while True:
         actions = _smooth_actions(generator, generator.uniform(0.0, 0.95), model.nu)
-        rows = [np.concatenate([data.qpos, data.qvel])]  # Ant's observation is qpos without x, y, and qvel
+        rows = [
+            np.concatenate([data.qpos, data.qvel])
+        ]  # Ant's observation is qpos without x, y, and qvel
         for action in actions:
             data.ctrl[:] = action
             mujoco.mj_step(model, data, environment.frame_skip)
@@ -114,11 +122,15 @@ def _episodes(seed: int) -> Iterator[Float[np.ndarray, "T 29"]]:
         environment.reset()
 
 
-def _smooth_actions(generator: np.random.Generator, correlation: float, size: int) -> Float[np.ndarray, "T A"]:
+def _smooth_actions(
+    generator: np.random.Generator, correlation: float, size: int
+) -> Float[np.ndarray, "T A"]:
     noise = 0.6 * generator.standard_normal((EPISODE_STEPS + 1, size))
     actions = noise.copy()
     for step in range(1, len(actions)):
-        actions[step] = correlation * actions[step - 1] + np.sqrt(1.0 - correlation**2) * noise[step]
+        actions[step] = (
+            correlation * actions[step - 1] + np.sqrt(1.0 - correlation**2) * noise[step]
+        )
     return np.clip(actions[1:], -1.0, 1.0)
 
 
@@ -138,7 +150,9 @@ def _save(path: Path, array: np.ndarray) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Record Ant-v5 trajectories for the benchmarks.")
     parser.add_argument("--states", type=int, default=1_000_000, help="how many states to record")
-    parser.add_argument("--processes", type=int, default=2, help="how many environments to step at once")
+    parser.add_argument(
+        "--processes", type=int, default=2, help="how many environments to step at once"
+    )
     arguments = parser.parse_args()
     record(arguments.states, arguments.processes)
 

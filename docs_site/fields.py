@@ -1,4 +1,5 @@
-"""What the code says of fields and parameters in its own way is shown as tables and lists in the API reference.
+"""What the code says of fields and parameters in its own way is shown as tables and lists in the
+API reference.
 
     steps: int = 1_000_000  # environment steps per seed          a field of a dataclass or a named tuple
 
@@ -47,7 +48,9 @@ def _add_fields(found: griffe.Class) -> None:
     fields = [
         griffe.DocstringAttribute(name, description=_comment(field), annotation=field.annotation)
         for name, field in found.attributes.items()
-        if not name.startswith("_") and "property" not in field.labels and field.annotation is not None
+        if not name.startswith("_")
+        and "property" not in field.labels
+        and field.annotation is not None
     ]
     if fields and found.docstring is not None:
         text = griffe.DocstringSectionText(found.docstring.value)

@@ -1,6 +1,8 @@
-"""Figures open in full size when they are clicked, and wide ones can be told from others, which a style sheet cannot.
+"""Figures open in full size when they are clicked, and wide ones can be told from others, which a
+style sheet cannot.
 
-On a phone a row of three panels is unreadable when it is as narrow as the page: wide figures scroll there (docs/site.css).
+On a phone a row of three panels is unreadable when it is as narrow as the page: wide figures scroll
+there (docs/site.css).
 """
 
 import posixpath

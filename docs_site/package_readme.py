@@ -1,7 +1,8 @@
-"""The README as a package index shows it: beside nothing else, so links to files of the repository would lead nowhere.
+"""The README as a package index shows it: beside nothing else, so links to files of the repository
+would lead nowhere.
 
-Such a link becomes its text and the file's path, which is one in the source distribution. Figures are left out.
-This is a metadata hook of Hatchling (pyproject.toml), which builds the distributions.
+Such a link becomes its text and the file's path, which is one in the source distribution. Figures
+are left out. This is a metadata hook of Hatchling (pyproject.toml), which builds the distributions.
 """
 
 import re

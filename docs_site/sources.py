@@ -1,6 +1,8 @@
-"""Links from the documentation to files outside of docs/ (modules, examples, tests) lead somewhere on the site too.
+"""Links from the documentation to files outside of docs/ (modules, examples, tests) lead somewhere
+on the site too.
 
-In the repository such a link opens the file. On the site it opens a page that shows the file, made when the site is built.
+In the repository such a link opens the file. On the site it opens a page that shows the file, made
+when the site is built.
 """
 
 import posixpath
@@ -17,7 +19,11 @@ LANGUAGES = {".py": "python", ".js": "javascript", ".yml": "yaml", ".yaml": "yam
 
 def on_files(files: Any, config: Any) -> Any:
     """Called by MkDocs: adds a page for every file outside of docs/ that a page links to."""
-    linked = {path for page in files.documentation_pages() for path in _outside(page.src_uri, page.content_string)}
+    linked = {
+        path
+        for page in files.documentation_pages()
+        for path in _outside(page.src_uri, page.content_string)
+    }
     for path in sorted(linked):
         files.append(File.generated(config, _page_of(path), content=_listing(path)))
     return files
@@ -40,7 +46,8 @@ def _outside(page: str, markdown: str) -> list[str]:
 
 
 def _target(page: str, link: str) -> str | None:
-    """The file a link leads to, from the root of the repository; none where it is a page, or is missing."""
+    """The file a link leads to, from the root of the repository; none where it is a page, or is
+    missing."""
     path = posixpath.normpath(posixpath.join("docs", posixpath.dirname(page), link))
     return None if path.startswith(("docs/", "..")) or not (ROOT / path).is_file() else path
 

@@ -1,19 +1,24 @@
 """Pairwise squared Euclidean distances, accurate in float32 on every device.
 
-The usual expansion ‖x‖² + ‖y‖² − 2x·y cancels: two states one millimetre apart, twenty metres from the origin, come out
-with no correct digit (and worse in TF32, the default of matrix products on recent GPUs). States here have few dimensions,
-so the differences are taken directly; the compiler fuses the whole sum into whatever consumes it, and no matrix unit,
-hence no reduced precision, is involved.
+The usual expansion ‖x‖² + ‖y‖² − 2x·y cancels: two states one millimetre apart, twenty metres from
+the origin, come out with no correct digit (and worse in TF32, the default of matrix products on
+recent GPUs). States here have few dimensions, so the differences are taken directly; the compiler
+fuses the whole sum into whatever consumes it, and no matrix unit, hence no reduced precision, is
+involved.
 """
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-UNROLLED_DIMENSIONS = 32  # above this the sum over dimensions is a loop, to bound the size of the compiled program
+UNROLLED_DIMENSIONS = (
+    32  # above this the sum over dimensions is a loop, to bound the size of the compiled program
+)
 
 
-def squared_distances(queries: Float[Array, "Q D"], points: Float[Array, "M D"]) -> Float[Array, "Q M"]:
+def squared_distances(
+    queries: Float[Array, "Q D"], points: Float[Array, "M D"]
+) -> Float[Array, "Q M"]:
     """Squared distance of every query to every point, summed one dimension at a time."""
     num_queries, dim = queries.shape
     total = jnp.zeros((num_queries, points.shape[0]), queries.dtype)
@@ -28,6 +33,8 @@ def squared_distances(queries: Float[Array, "Q D"], points: Float[Array, "M D"])
     return jax.lax.fori_loop(0, dim, add, total)
 
 
-def _add_dimension(total: Float[Array, "Q M"], x: Float[Array, " Q"], y: Float[Array, " M"]) -> Float[Array, "Q M"]:
+def _add_dimension(
+    total: Float[Array, "Q M"], x: Float[Array, " Q"], y: Float[Array, " M"]
+) -> Float[Array, "Q M"]:
     difference = x[:, None] - y[None, :]
     return total + difference * difference

@@ -4,24 +4,28 @@
     kde_entropy     kernel density        H   = −1/N Σ_i log[ 1/N Σ_j κ(s_i, s_j) ]                (Eq. 3, nats)
     knn_entropy     Kozachenko–Leonenko   H   = 1/N Σ_i log[ N r_i^D π^(D/2) / (k Γ(D/2+1)) ] + log k − Ψ(k)   (Eq. 4, nats)
 
-with the Gaussian kernel κ(x, y) = exp(−‖x−y‖² / (2σ)): σ, here `bandwidth`, plays a variance, as printed. All three are
-functions of one set; `vmap` them over many. Padded sets pass a boolean `mask [N]`: rows where it is False do not exist.
+with the Gaussian kernel κ(x, y) = exp(−‖x−y‖² / (2σ)): σ, here `bandwidth`, plays a variance, as
+printed. All three are functions of one set; `vmap` them over many. Padded sets pass a boolean `mask
+[N]`: rows where it is False do not exist.
 
-What each state adds to the entropy of its set (`renyi_shares`, `kde_shares`, `knn_shares`; beyond the paper): h_i, whose mean
-over the set is H, and which is larger the fewer others are near s_i. Eqs. 3 and 4 are such means as they stand. For Eq. 2
+What each state adds to the entropy of its set (`renyi_shares`, `kde_shares`, `knn_shares`; beyond
+the paper): h_i, whose mean over the set is H, and which is larger the fewer others are near s_i.
+Eqs. 3 and 4 are such means as they stand. For Eq. 2
 
     h_i = H + ℓ_i − mean ℓ,   ℓ_i = 1/(1−α) · log2 (A^α)_ii
 
-because tr(A^α) = Σ_i (A^α)_ii; for α → 1 it becomes −N (A log2 A)_ii, whose mean is the Shannon limit of itself.
+because tr(A^α) = Σ_i (A^α)_ii; for α → 1 it becomes −N (A log2 A)_ii, whose mean is the Shannon
+limit of itself.
 
 Defined everywhere, never NaN for finite states:
 - One state, or all states equal: Rényi and KDE give 0. An empty mask gives 0 in all three.
-- kNN: the distance of duplicates is 0 and its logarithm −∞, so radii are floored at `SMALLEST_RADIUS`; a set of n ≤ k
-  states uses its farthest neighbour (the n−1-th) for the k-th, with k replaced by n−1 throughout; one state gives 0.
-  Asking statically for k ≥ N is an error.
+- kNN: the distance of duplicates is 0 and its logarithm −∞, so radii are floored at
+  `SMALLEST_RADIUS`; a set of n ≤ k states uses its farthest neighbour (the n−1-th) for the k-th,
+  with k replaced by n−1 throughout; one state gives 0. Asking statically for k ≥ N is an error.
 
-Departures from the paper: none in the formulas. Integer orders need no eigenvalues: tr(A²) is a squared Frobenius norm and
-tr(A³) one matrix product (on CPUs a sixth of one), in general ⌈log2⌉ products; order 1 is the Shannon limit −Σ λ log2 λ.
+Departures from the paper: none in the formulas. Integer orders need no eigenvalues: tr(A²) is a
+squared Frobenius norm and tr(A³) one matrix product (on CPUs a sixth of one), in general ⌈log2⌉
+products; order 1 is the Shannon limit −Σ λ log2 λ.
 """
 
 import math
@@ -33,11 +37,14 @@ from jaxtyping import Array, Bool, Float, Int
 
 from element_rl.distances import squared_distances
 
-LARGEST_INTEGER_ORDER = 8  # beyond this N^(1−α), the trace of N states far apart, nears the smallest float32
-NEGLIGIBLE = 1e-13  # entries of the trace-one Gram matrix below this add less than rounding to a trace of powers
-CUBE_BLOCK = (
-    125  # states in a block of the cube's trace: products of this size run at full speed, smaller ones save more
+LARGEST_INTEGER_ORDER = (
+    8  # beyond this N^(1−α), the trace of N states far apart, nears the smallest float32
 )
+# entries of the trace-one Gram matrix below this add less than rounding to a trace of powers
+NEGLIGIBLE = 1e-13
+# states in a block of the cube's trace: products of this size run at full speed, smaller ones save
+# more
+CUBE_BLOCK = 125
 SMALLEST_RADIUS = 1e-12  # metres, say: keeps log(radius) of duplicates finite
 
 
@@ -49,23 +56,28 @@ def renyi_entropy(
 ) -> Float[Array, ""]:
     """Matrix-based Rényi entropy in bits, between 0 and log2 N (Eq. 2).
 
-    `order` as a Python number picks the cheapest route; as a traced array it takes eigenvalues (and must not be 1).
+    `order` as a Python number picks the cheapest route; as a traced array it takes eigenvalues (and
+    must not be 1).
     """
     if isinstance(order, int | float):
         if not order > 0 or not math.isfinite(order):
-            raise ValueError(f"The Rényi order must be a positive number, got {order!r}; 1 is the Shannon limit.")
+            raise ValueError(
+                f"The Rényi order must be a positive number, got {order!r}; 1 is the Shannon limit."
+            )
         if order == 1:
             return shannon_from_eigenvalues(_eigenvalues(_trace_one_gram(states, bandwidth, mask)))
         if float(order).is_integer() and order <= LARGEST_INTEGER_ORDER:
             trace = _trace_of_gram_power(states, bandwidth, mask, int(order))
             return jnp.log2(jnp.where(trace > 0, trace, 1.0)) / (1 - order)
     eigenvalues = _eigenvalues(_trace_one_gram(states, bandwidth, mask))
-    # Σ λ^α = 1 + Σ λ (λ^(α−1) − 1), because Σ λ = 1: no digit is lost for orders close to 1. Far from it the sum may be smaller
-    # than any float32, its logarithm is not.
+    # Σ λ^α = 1 + Σ λ (λ^(α−1) − 1), because Σ λ = 1: no digit is lost for orders close to 1. Far
+    # from it the sum may be smaller than any float32, its logarithm is not.
     logarithms = _log_or_zero(eigenvalues)
     near = jnp.log1p(jnp.sum(eigenvalues * jnp.expm1((order - 1.0) * logarithms)))
     far = jax.nn.logsumexp(order * logarithms, where=eigenvalues > 0)
-    logarithm = jnp.where(jnp.abs(order - 1.0) < 0.5, near, jnp.where(jnp.any(eigenvalues > 0), far, 0.0))
+    logarithm = jnp.where(
+        jnp.abs(order - 1.0) < 0.5, near, jnp.where(jnp.any(eigenvalues > 0), far, 0.0)
+    )
     return logarithm / ((1.0 - order) * math.log(2.0))
 
 
@@ -74,7 +86,8 @@ def kde_entropy(
     bandwidth: int | float | Float[Array, ""] = 1.0,
     mask: Bool[Array, " N"] | None = None,
 ) -> Float[Array, ""]:
-    """Kernel density entropy in nats, between 0 and log N (Eq. 3; each state counts itself, as printed)."""
+    """Kernel density entropy in nats, between 0 and log N (Eq. 3; each state counts itself, as
+    printed)."""
     return _mean(kde_shares(states, bandwidth, mask), mask)
 
 
@@ -93,20 +106,30 @@ def renyi_shares(
     bandwidth: int | float | Float[Array, ""] = 1.0,
     mask: Bool[Array, " N"] | None = None,
 ) -> Float[Array, " N"]:
-    """What each state adds to `renyi_entropy`, in bits; their mean is the entropy. 0 in the padding."""
+    """What each state adds to `renyi_entropy`, in bits; their mean is the entropy. 0 in the
+    padding."""
     mask = _full_mask(states) if mask is None else mask
     A = _trace_one_gram(states, bandwidth, mask)
     if float(order).is_integer() and 1 < order <= LARGEST_INTEGER_ORDER:
         diagonal = _diagonal_of_power(A, int(order))
-        local, entropy = (_log_or_zero(part) / math.log(2.0) / (1.0 - order) for part in (diagonal, jnp.sum(diagonal)))
+        local, entropy = (
+            _log_or_zero(part) / math.log(2.0) / (1.0 - order)
+            for part in (diagonal, jnp.sum(diagonal))
+        )
     else:
         eigenvalues, vectors = jnp.linalg.eigh(A)
         logarithms = _log_or_zero(eigenvalues)
         if order == 1:
-            local = -jnp.sum(mask) / math.log(2.0) * jnp.sum(vectors**2 * (eigenvalues * logarithms)[None], axis=1)
+            local = (
+                -jnp.sum(mask)
+                / math.log(2.0)
+                * jnp.sum(vectors**2 * (eigenvalues * logarithms)[None], axis=1)
+            )
         else:
             exponents = jnp.where(eigenvalues > 0, order * logarithms, -jnp.inf)
-            powers = jax.nn.logsumexp(jnp.broadcast_to(exponents, vectors.shape), axis=1, b=vectors**2)
+            powers = jax.nn.logsumexp(
+                jnp.broadcast_to(exponents, vectors.shape), axis=1, b=vectors**2
+            )
             local = powers / math.log(2.0) / (1.0 - order)
         entropy = renyi_entropy(states, order, bandwidth, mask)
     local = jnp.where(mask, local, 0.0)
@@ -118,7 +141,8 @@ def kde_shares(
     bandwidth: int | float | Float[Array, ""] = 1.0,
     mask: Bool[Array, " N"] | None = None,
 ) -> Float[Array, " N"]:
-    """What each state adds to `kde_entropy`, in nats: minus the logarithm of the density where it is. 0 in the padding."""
+    """What each state adds to `kde_entropy`, in nats: minus the logarithm of the density where it
+    is. 0 in the padding."""
     mask = _full_mask(states) if mask is None else mask
     count = jnp.maximum(jnp.sum(mask), 1)
     kernel_sums = jnp.sum(_gram(states, bandwidth, mask), axis=1)
@@ -152,7 +176,11 @@ def knn_shares(
 def shannon_from_eigenvalues(eigenvalues: Float[Array, " N"]) -> Float[Array, ""]:
     """−Σ λ log2 λ, the limit of Eq. 2 for α → 1; zero eigenvalues count 0."""
     return -jnp.sum(
-        jnp.where(eigenvalues > 0, eigenvalues * jnp.log2(jnp.where(eigenvalues > 0, eigenvalues, 1.0)), 0.0)
+        jnp.where(
+            eigenvalues > 0,
+            eigenvalues * jnp.log2(jnp.where(eigenvalues > 0, eigenvalues, 1.0)),
+            0.0,
+        )
     )
 
 
@@ -175,23 +203,30 @@ def _trace_of_gram_power(
 def _trace_of_gram_cube(
     states: Float[Array, "N D"], bandwidth: Float[Array, ""], mask: Bool[Array, " N"]
 ) -> Float[Array, ""]:
-    """tr(A³) with a sixth of the multiplications, from the blocks on and above the diagonal of A alone.
+    """tr(A³) with a sixth of the multiplications, from the blocks on and above the diagonal of A
+    alone.
 
-    Cut the states into blocks: tr(A³) = Σ_ijk ⟨A_ij A_jk, A_ik⟩, and A is symmetric, so the term of (i, j, k) does not depend
-    on their order. Those with i ≤ j ≤ k suffice, each counted as often as its indices can be arranged: 6, 3 or 1 times.
+    Cut the states into blocks: tr(A³) = Σ_ijk ⟨A_ij A_jk, A_ik⟩, and A is symmetric, so the term of
+    (i, j, k) does not depend on their order. Those with i ≤ j ≤ k suffice, each counted as often as
+    its indices can be arranged: 6, 3 or 1 times.
     """
     num_states, dim = states.shape
     num_blocks = max(1, round(num_states / CUBE_BLOCK))
     size = -(-num_states // num_blocks)
     padding = num_blocks * size - num_states
     mask_of = jnp.pad(mask, (0, padding)).reshape(num_blocks, size)
-    # One dimension after the other, so that the kernel reads neighbouring states from neighbouring places.
-    states_of = jnp.pad(_zero_outside(states, mask).T, ((0, 0), (0, padding))).reshape(dim, num_blocks, size)
+    # One dimension after the other, so that the kernel reads neighbouring states from neighbouring
+    # places.
+    states_of = jnp.pad(_zero_outside(states, mask).T, ((0, 0), (0, padding))).reshape(
+        dim, num_blocks, size
+    )
 
     def block(i: Array, j: Array) -> Float[Array, "B B"]:
         squared = squared_distances(states_of[:, i].T, states_of[:, j].T)
         kernel = jnp.exp(-squared / (2.0 * bandwidth)) / jnp.maximum(jnp.sum(mask), 1)
-        return jnp.where(mask_of[i][:, None] & mask_of[j][None, :] & (kernel >= NEGLIGIBLE), kernel, 0.0)
+        return jnp.where(
+            mask_of[i][:, None] & mask_of[j][None, :] & (kernel >= NEGLIGIBLE), kernel, 0.0
+        )
 
     pairs = list(combinations_with_replacement(range(num_blocks), 2))
     triples = list(combinations_with_replacement(range(num_blocks), 3))
@@ -207,17 +242,20 @@ def _trace_of_gram_cube(
         return total + times * jnp.matmul(A[ij], A[jk], precision="highest") * A[ik], None
 
     total = jnp.zeros((size, size), states.dtype)
-    return jnp.sum(jax.lax.scan(add, total, (jnp.asarray(places), jnp.asarray(times, states.dtype)))[0])
+    return jnp.sum(
+        jax.lax.scan(add, total, (jnp.asarray(places), jnp.asarray(times, states.dtype)))[0]
+    )
 
 
 def _trace_of_power(A: Float[Array, "N N"], order: int) -> Float[Array, ""]:
-    """tr(A^order) = Σ_ij (A^a)_ij (A^b)_ij for symmetric A and a + b = order: no product beyond half the order."""
+    """tr(A^order) = Σ_ij (A^a)_ij (A^b)_ij for symmetric A and a + b = order: no product beyond
+    half the order."""
     return jnp.sum(_diagonal_of_power(A, order))
 
 
 def _diagonal_of_power(A: Float[Array, "N N"], order: int) -> Float[Array, " N"]:
-    # Dropping what cannot change the trace avoids denormal products, and keeps the CPU compiler from computing the Gram anew,
-    # slowly, inside the final sum.
+    # Dropping what cannot change the trace avoids denormal products, and keeps the CPU compiler
+    # from computing the Gram anew, slowly, inside the final sum.
     A = jnp.where(A < NEGLIGIBLE, 0.0, A)
     half = order // 2
     lower = _power(A, half)
@@ -234,17 +272,22 @@ def _power(A: Float[Array, "N N"], exponent: int) -> Float[Array, "N N"]:
 
 
 def _eigenvalues(A: Float[Array, "N N"]) -> Float[Array, " N"]:
-    """Eigenvalues of a trace-one Gram matrix; those that rounding made negative are 0, and their sum is 1 again."""
+    """Eigenvalues of a trace-one Gram matrix; those that rounding made negative are 0, and their
+    sum is 1 again."""
     eigenvalues = jnp.maximum(jnp.linalg.eigvalsh(A), 0.0)
     total = jnp.sum(eigenvalues)
     return eigenvalues / jnp.where(total > 0, total, 1.0)  # an empty set keeps its zeros
 
 
 def _trace_one_gram(
-    states: Float[Array, "N D"], bandwidth: int | float | Float[Array, ""], mask: Bool[Array, " N"] | None
+    states: Float[Array, "N D"],
+    bandwidth: int | float | Float[Array, ""],
+    mask: Bool[Array, " N"] | None,
 ) -> Float[Array, "N N"]:
     mask = _full_mask(states) if mask is None else mask
-    return _gram(states, bandwidth, mask) / jnp.maximum(jnp.sum(mask), 1)  # κ(s, s) = 1, so tr K counts the states
+    return _gram(states, bandwidth, mask) / jnp.maximum(
+        jnp.sum(mask), 1
+    )  # κ(s, s) = 1, so tr K counts the states
 
 
 def _gram(
@@ -274,7 +317,8 @@ def _full_mask(states: Float[Array, "N D"]) -> Bool[Array, " N"]:
 
 
 def _digamma(k_present: Array, k: int) -> Float[Array, ""]:
-    """Ψ(k_present) for an integer between 1 and k: −γ + Σ 1/j, tabulated (exact, and cheap to trace)."""
+    """Ψ(k_present) for an integer between 1 and k: −γ + Σ 1/j, tabulated (exact, and cheap to
+    trace)."""
     table = [-0.57721566490153286]
     for j in range(1, k):
         table.append(table[-1] + 1.0 / j)

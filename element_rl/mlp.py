@@ -1,7 +1,8 @@
 """Multilayer perceptrons, of agents and of rewards that learn.
 
-A network takes a batch [B, ...]; populations come from `jax.vmap` over the module, which is a pytree of arrays and of nothing
-else. Weights and biases start uniform in ±1/√fan_in, PyTorch's default for `Linear`.
+A network takes a batch [B, ...]; populations come from `jax.vmap` over the module, which is a
+pytree of arrays and of nothing else. Weights and biases start uniform in ±1/√fan_in, PyTorch's
+default for `Linear`.
 """
 
 from collections.abc import Sequence
@@ -22,10 +23,14 @@ class MLP(eqx.Module):
     def create(key: PRNGKeyArray, sizes: Sequence[int]) -> "MLP":
         # One draw for all layers: a draw for every array compiles several times more slowly.
         layers = list(pairwise(sizes))
-        draws = jax.random.uniform(key, (sum((fan_in + 1) * fan_out for fan_in, fan_out in layers),), minval=-1.0)
+        draws = jax.random.uniform(
+            key, (sum((fan_in + 1) * fan_out for fan_in, fan_out in layers),), minval=-1.0
+        )
         weights, biases, start = [], [], 0
         for fan_in, fan_out in layers:
-            layer = fan_in**-0.5 * draws[start : start + (fan_in + 1) * fan_out].reshape(fan_in + 1, fan_out)
+            layer = fan_in**-0.5 * draws[start : start + (fan_in + 1) * fan_out].reshape(
+                fan_in + 1, fan_out
+            )
             start += layer.size
             weights.append(layer[:-1])
             biases.append(layer[-1])

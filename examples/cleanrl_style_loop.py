@@ -3,8 +3,9 @@
     pip install element-rl torch
     python examples/cleanrl_style_loop.py --steps 20000
 
-The lines marked with ← are all that the bonus needs. The car of MountainCar-v0 gets no other reward; how far up it came, and how
-much of the plane of position and velocity it has seen, is printed at the end, for the bonus and for random actions.
+The lines marked with ← are all that the bonus needs. The car of MountainCar-v0 gets no other
+reward; how far up it came, and how much of the plane of position and velocity it has seen, is
+printed at the end, for the bonus and for random actions.
 """
 
 import argparse
@@ -41,25 +42,50 @@ def train(steps: int, reward: str | None, seed: int) -> np.ndarray:
             greedy = int(values(torch.as_tensor(observation)).argmax())
         action = int(rng.integers(3)) if rng.random() < share else greedy
         following, _, terminated, truncated, info = env.step(action)
-        before[step], chosen[step], after[step], ended[step] = observation, action, following, terminated
+        before[step], chosen[step], after[step], ended[step] = (
+            observation,
+            action,
+            following,
+            terminated,
+        )
         if bonus is not None:
-            # The true next observation, before any reset, and what ended the episode; a list, because there may be more than one.
-            bonus.observe(before[[step]], chosen[[step]], after[[step]], [terminated], [truncated], [info])  # ←
+            # The true next observation, before any reset, and what ended the episode; a list,
+            # because there may be more than one.
+            bonus.observe(
+                before[[step]], chosen[[step]], after[[step]], [terminated], [truncated], [info]
+            )  # ←
         observation = env.reset()[0] if terminated or truncated else following
         if bonus is not None and step >= LEARN_FROM:
-            drawn = bonus.sample(BATCH, rng)  # ← of episodes that have ended; number n is the n-th transition
-            _, rewards = bonus.update_and_reward(drawn, before[drawn], chosen[drawn], after[drawn])  # ←
-            learn(values, target, optimiser, before[drawn], chosen[drawn], rewards, after[drawn], ended[drawn])
+            drawn = bonus.sample(
+                BATCH, rng
+            )  # ← of episodes that have ended; number n is the n-th transition
+            _, rewards = bonus.update_and_reward(
+                drawn, before[drawn], chosen[drawn], after[drawn]
+            )  # ←
+            learn(
+                values,
+                target,
+                optimiser,
+                before[drawn],
+                chosen[drawn],
+                rewards,
+                after[drawn],
+                ended[drawn],
+            )
         if step % TARGET_EVERY == 0:
             target.load_state_dict(values.state_dict())
     return after
 
 
 def q_network() -> nn.Module:
-    return nn.Sequential(nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 3))
+    return nn.Sequential(
+        nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 3)
+    )
 
 
-def learn(values: nn.Module, target: nn.Module, optimiser: torch.optim.Optimizer, *batch: np.ndarray) -> None:
+def learn(
+    values: nn.Module, target: nn.Module, optimiser: torch.optim.Optimizer, *batch: np.ndarray
+) -> None:
     """One step towards r + γ max Q'(s'); only dying ends the sum, running out of time does not."""
     before, chosen, rewards, after, ended = (torch.tensor(part) for part in batch)
     with torch.no_grad():
@@ -73,15 +99,20 @@ def learn(values: nn.Module, target: nn.Module, optimiser: torch.optim.Optimizer
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--steps", type=int, default=20_000)
-    parser.add_argument("--reward", default="element", help="element, rnd, ngu, re3, rise, apt, icm or e3b")
+    parser.add_argument(
+        "--reward", default="element", help="element, rnd, ngu, re3, rise, apt, icm or e3b"
+    )
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     torch.set_num_threads(1)
     for reward in (None, options.reward):
         seen = train(options.steps, reward, options.seed)
-        cells = len(np.unique(np.floor((seen - (-1.2, -0.07)) / (1.8, 0.14) * 40).astype(int), axis=0))
+        cells = len(
+            np.unique(np.floor((seen - (-1.2, -0.07)) / (1.8, 0.14) * 40).astype(int), axis=0)
+        )
         print(
-            f"{reward or 'random actions':<15} {cells:4d} of 1600 cells seen, highest position {seen[:, 0].max():.2f} (goal 0.5)"
+            f"{reward or 'random actions':<15} {cells:4d} of 1600 cells seen, highest position "
+            f"{seen[:, 0].max():.2f} (goal 0.5)"
         )
 
 

@@ -2,8 +2,9 @@
 
     element explore PointMaze --reward examples/own_reward.py:make --reward-options cells=25 --steps 20000
 
-A reward is any object with the parts named in `element_rl.rewards.interface`. Its functions are for one agent: the library
-maps them over a population, compiles them, and keeps the state, which must be a pytree of arrays, in the checkpoints.
+A reward is any object with the parts named in `element_rl.rewards.interface`. Its functions are for
+one agent: the library maps them over a population, compiles them, and keeps the state, which must
+be a pytree of arrays, in the checkpoints.
 """
 
 from dataclasses import dataclass
@@ -47,7 +48,9 @@ class RarePlaces:
         return {"reward_lifelong": self.reward(state, batch)}
 
     def _cell(self, state: Any) -> tuple[Any, Any]:
-        position = state[:, 5:7]  # a state is the encoder's five numbers, then the position, then the orientation
+        position = state[
+            :, 5:7
+        ]  # a state is the encoder's five numbers, then the position, then the orientation
         cell = jnp.clip(position / self.size * self.cells, 0, self.cells - 1).astype(jnp.int32)
         return cell[:, 0], cell[:, 1]
 

@@ -1,9 +1,11 @@
-"""PPO with on-policy ELEMENT on MiniGrid: rooms behind closed doors, and hardly any reward to find them by.
+"""PPO with on-policy ELEMENT on MiniGrid: rooms behind closed doors, and hardly any reward to find
+them by.
 
     pip install 'element-rl[sb3]' minigrid
     python examples/ppo_minigrid.py --steps 60000
 
-The same agent is trained twice, with and without the bonus, and the cells it has been in are counted.
+The same agent is trained twice, with and without the bonus, and the cells it has been in are
+counted.
 """
 
 import argparse
@@ -41,11 +43,25 @@ def train(env: str, steps: int, with_bonus: bool, seed: int) -> set[tuple[int, i
     visited: set[tuple[int, int]] = set()
 
     def make() -> gymnasium.Env:
-        return Place(ImgObsWrapper(gymnasium.make(env)), visited)  # its image is 7×7 cells: rewards take it for numbers
+        return Place(
+            ImgObsWrapper(gymnasium.make(env)), visited
+        )  # its image is 7×7 cells: rewards take it for numbers
 
-    model = PPO("MlpPolicy", make_vec_env(make, 8, seed=seed), n_steps=128, ent_coef=0.01, seed=seed, device="cpu")
+    model = PPO(
+        "MlpPolicy",
+        make_vec_env(make, 8, seed=seed),
+        n_steps=128,
+        ent_coef=0.01,
+        seed=seed,
+        device="cpu",
+    )
     bonus = IntrinsicCallback(
-        "element", intrinsic_only=False, weight=0.1, position=("x", "y"), max_episode_steps=200, seed=seed
+        "element",
+        intrinsic_only=False,
+        weight=0.1,
+        position=("x", "y"),
+        max_episode_steps=200,
+        seed=seed,
     )
     model.learn(steps, callback=bonus if with_bonus else None)
     return visited
@@ -54,14 +70,19 @@ def train(env: str, steps: int, with_bonus: bool, seed: int) -> set[tuple[int, i
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--env", default="MiniGrid-MultiRoom-N4-S5-v1")
-    parser.add_argument("--steps", type=int, default=60_000, help="environment steps of each of the two agents")
+    parser.add_argument(
+        "--steps", type=int, default=60_000, help="environment steps of each of the two agents"
+    )
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     torch.set_num_threads(1)  # small networks: more threads only wait for each other
     for with_bonus in (False, True):
         visited = train(options.env, options.steps, with_bonus, options.seed)
         name = "PPO + ELEMENT" if with_bonus else "PPO alone"
-        print(f"{name:<14} {len(visited):3d} cells visited in {options.steps:,} steps of {options.env}")
+        print(
+            f"{name:<14} {len(visited):3d} cells visited in {options.steps:,} steps of "
+            f"{options.env}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""Stable-Baselines3's SAC with ELEMENT on Ant: an agent that is told nothing but to find new states.
+"""Stable-Baselines3's SAC with ELEMENT on Ant: an agent that is told nothing but to find new
+states.
 
     pip install 'element-rl[sb3]'
     python examples/sb3_sac_ant.py --steps 200000
 
-Prints how many cells of half a metre the agent has been in, beside as many steps of random actions. Ant learns slowly: up to some
-300,000 steps it learns to stay on its feet, and a random policy, which falls and begins anew, covers as much.
+Prints how many cells of half a metre the agent has been in, beside as many steps of random actions.
+Ant learns slowly: up to some 300,000 steps it learns to stay on its feet, and a random policy,
+which falls and begins anew, covers as much.
 """
 
 import argparse
@@ -67,7 +69,12 @@ def main() -> None:
         make(),
         replay_buffer_class=IntrinsicReplayBuffer,
         # The robot's name gives ELEMENT its settings, its position and its orientation.
-        replay_buffer_kwargs={"reward": "element", "env_id": ENV, "total_steps": options.steps, "seed": options.seed},
+        replay_buffer_kwargs={
+            "reward": "element",
+            "env_id": ENV,
+            "total_steps": options.steps,
+            "seed": options.seed,
+        },
         learning_starts=min(5_000, options.steps // 2),
         seed=options.seed,
         device="cpu",
@@ -78,7 +85,9 @@ def main() -> None:
         model.save(options.save)
         model.save_replay_buffer(f"{options.save}_replay_buffer")  # with the notes and the memory
     random = cells_of_random_actions(options.steps, options.seed)
-    print(f"SAC + ELEMENT   {len(visited.cells):4d} cells visited in {options.steps:,} steps of {ENV}")
+    print(
+        f"SAC + ELEMENT   {len(visited.cells):4d} cells visited in {options.steps:,} steps of {ENV}"
+    )
     print(f"random actions  {len(random):4d}")
 
 

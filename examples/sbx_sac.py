@@ -3,8 +3,9 @@
     pip install 'element-rl[sb3]'
     python examples/sbx_sac.py --steps 20000 --reward element
 
-SBX takes the same buffer as Stable-Baselines3. It draws the batches of all `gradient_steps` at once, so a reward that learns
-learns once for all of them. Prints in how many of the cells of the maze the agent has been, with the bonus and without.
+SBX takes the same buffer as Stable-Baselines3. It draws the batches of all `gradient_steps` at
+once, so a reward that learns learns once for all of them. Prints in how many of the cells of the
+maze the agent has been, with the bonus and without.
 """
 
 import argparse
@@ -14,12 +15,18 @@ import numpy as np
 import torch
 from sbx import SAC
 
-from element_rl.envs.point_maze import CELL, EPISODE_STEPS, SIZE, WALL  # importing it registers PointMaze-v0
+from element_rl.envs.point_maze import (
+    CELL,
+    EPISODE_STEPS,
+    SIZE,
+    WALL,
+)  # importing it registers PointMaze-v0
 from element_rl.integrations.sb3 import IntrinsicReplayBuffer
 
 
 def train(reward: str | None, steps: int, seed: int) -> SAC:
-    """A model that has learned for so many steps, with a bonus or with the maze's own reward: 1 in the last room."""
+    """A model that has learned for so many steps, with a bonus or with the maze's own reward: 1 in
+    the last room."""
     bonus = {
         "reward": reward,
         "total_steps": steps,
@@ -51,8 +58,12 @@ def coverage(model: SAC) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--steps", type=int, default=20_000, help="environment steps of each of the two agents")
-    parser.add_argument("--reward", default="element", help="element, rnd, ngu, re3, rise, apt, icm or e3b")
+    parser.add_argument(
+        "--steps", type=int, default=20_000, help="environment steps of each of the two agents"
+    )
+    parser.add_argument(
+        "--reward", default="element", help="element, rnd, ngu, re3, rise, apt, icm or e3b"
+    )
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -2,8 +2,9 @@
 
     python examples/train_with_d3rlpy.py hopper/element-v0 500
 
-d3rlpy is no dependency of this library, and is best installed in an environment of its own, beside Minari; docs/datasets.md
-says how, and what came out. Nothing here imports `element_rl`: it is what a user of d3rlpy would write.
+d3rlpy is no dependency of this library, and is best installed in an environment of its own, beside
+Minari; docs/datasets.md says how, and what came out. Nothing here imports `element_rl`: it is what
+a user of d3rlpy would write.
 """
 
 import importlib.util
@@ -19,8 +20,16 @@ def main(name: str, steps: int) -> None:
     replay = mdp_dataset(d3rlpy, dataset)
     print(f"{name}: {replay.transition_count:,} transitions, {replay.size():,} episodes")
     agent = d3rlpy.algos.CQLConfig(batch_size=128).create(device=False)
-    quiet = d3rlpy.logging.NoopAdapterFactory()  # no log folder; d3rlpy prints the losses of every epoch
-    agent.fit(replay, steps, n_steps_per_epoch=max(steps // 5, 1), logger_adapter=quiet, show_progress=False)
+    quiet = (
+        d3rlpy.logging.NoopAdapterFactory()
+    )  # no log folder; d3rlpy prints the losses of every epoch
+    agent.fit(
+        replay,
+        steps,
+        n_steps_per_epoch=max(steps // 5, 1),
+        logger_adapter=quiet,
+        show_progress=False,
+    )
     env = dataset.recover_environment()
     observation, _ = env.reset(seed=0)
     total, done = 0.0, False
@@ -37,8 +46,8 @@ def mdp_dataset(d3rlpy: Any, dataset: Any) -> Any:
 
     episodes = list(dataset.iterate_episodes())
     return d3rlpy.dataset.MDPDataset(
-        # Minari keeps the observation after the last step too; d3rlpy 2.8's own `get_minari` does not take it out, and so
-        # pairs every episode after the first with the wrong actions.
+        # Minari keeps the observation after the last step too; d3rlpy 2.8's own `get_minari` does
+        # not take it out, and so pairs every episode after the first with the wrong actions.
         observations=np.concatenate([episode.observations[:-1] for episode in episodes]),
         actions=np.concatenate([episode.actions for episode in episodes]),
         rewards=np.concatenate([episode.rewards for episode in episodes]),

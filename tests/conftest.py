@@ -1,8 +1,10 @@
-"""Every test runs with shapes and types checked, implicit rank promotion forbidden and warnings as errors.
+"""Every test runs with shapes and types checked, implicit rank promotion forbidden and warnings as
+errors.
 
-Most of a test's time is compiling. Many tests need the same programs: what one process has compiled, the others load. And XLA is
-told not to polish machine code that runs for a moment, to write it with the simpler of its two emitters, and not to divide it
-among threads that have no processor; what it makes of a program before that is what users get. Files that take long begin: one
+Most of a test's time is compiling. Many tests need the same programs: what one process has
+compiled, the others load. And XLA is told not to polish machine code that runs for a moment, to
+write it with the simpler of its two emitters, and not to divide it among threads that have no
+processor; what it makes of a program before that is what users get. Files that take long begin: one
 that is left to the end leaves a processor idle.
 """
 
@@ -15,10 +17,16 @@ from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MUJOCO_GL", "disable")
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in `element_rl.cli`; two processes test side by side
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # FAISS's and PyTorch's threads would wait busily for each other
+os.environ.setdefault(
+    "OPENBLAS_NUM_THREADS", "1"
+)  # as in `element_rl.cli`; two processes test side by side
+os.environ.setdefault(
+    "OMP_WAIT_POLICY", "passive"
+)  # FAISS's and PyTorch's threads would wait busily for each other
 
-if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # the processes that test, and those they start, find it set
+if (
+    "JAX_COMPILATION_CACHE_DIR" not in os.environ
+):  # the processes that test, and those they start, find it set
     os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="element-compiled-")
     atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
 for setting in (
@@ -31,7 +39,9 @@ for setting in (
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
 
-gc.set_threshold(100_000, 50, 100)  # tracing makes millions of objects, of which hardly any is garbage in a cycle
+gc.set_threshold(
+    100_000, 50, 100
+)  # tracing makes millions of objects, of which hardly any is garbage in a cycle
 
 import pytest
 from jaxtyping import install_import_hook
@@ -63,7 +73,9 @@ LONG = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.option.loadscopereorder = False  # pytest-xdist would begin with the files that have most tests
+    config.option.loadscopereorder = (
+        False  # pytest-xdist would begin with the files that have most tests
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

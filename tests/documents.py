@@ -13,13 +13,18 @@ def name_of(document: Path) -> str:
 
 
 def blocks(document: Path, language: str) -> list[tuple[int, str]]:
-    """The fenced blocks of a language, each with the line of its first; files that are shown in them are read."""
+    """The fenced blocks of a language, each with the line of its first; files that are shown in
+    them are read."""
     found = []
-    fences = re.finditer(rf"^( *)```{language}\n(.*?)^ *```$", document.read_text(), flags=re.S | re.M)
+    fences = re.finditer(
+        rf"^( *)```{language}\n(.*?)^ *```$", document.read_text(), flags=re.S | re.M
+    )
     for fence in fences:
         line = document.read_text().count("\n", 0, fence.start(2)) + 1
         code = "\n".join(text.removeprefix(fence[1]) for text in fence[2].split("\n"))
-        found.append((line, re.sub(r'--8<-- "(.+?)"', lambda shown: (ROOT / shown[1]).read_text(), code)))
+        found.append(
+            (line, re.sub(r'--8<-- "(.+?)"', lambda shown: (ROOT / shown[1]).read_text(), code))
+        )
     return found
 
 
@@ -34,7 +39,11 @@ def spans(document: Path) -> list[str]:
 
 def commands(document: Path) -> list[list[str]]:
     """The arguments of every `element …` in blocks and in the text, without its comment."""
-    lines = [line for _, block in blocks(document, "sh") for line in block.replace("\\\n", " ").splitlines()]
+    lines = [
+        line
+        for _, block in blocks(document, "sh")
+        for line in block.replace("\\\n", " ").splitlines()
+    ]
     lines += [" ".join(span.split()) for span in spans(document)]
     found = [shlex.split(line, comments=True) for line in lines if re.match(r"element [a-z]", line)]
     return [arguments[1:] for arguments in found]

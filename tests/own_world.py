@@ -1,4 +1,5 @@
-"""Environments of a package that nothing but their names imports: a walk in a plane, a screen, and some that fail."""
+"""Environments of a package that nothing but their names imports: a walk in a plane, a screen, and
+some that fail."""
 
 import sys
 from typing import Any
@@ -11,13 +12,16 @@ WALK, SCREEN = "own_world:OwnWalk-v0", "own_world:own/Screen-v0"
 
 
 class Walk(gymnasium.Env[np.ndarray, np.ndarray]):
-    """Steps of up to 0.1 from about START, without any border; the observation does not tell where it is."""
+    """Steps of up to 0.1 from about START, without any border; the observation does not tell where
+    it is."""
 
     def __init__(self) -> None:
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (3,), np.float32)
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self.place = np.array(START) + self.np_random.uniform(-0.05, 0.05, 2)
         return self._told()
@@ -29,7 +33,11 @@ class Walk(gymnasium.Env[np.ndarray, np.ndarray]):
 
     def _told(self) -> tuple[np.ndarray, dict[str, Any]]:
         x, y = self.place.tolist()
-        return np.array([np.sin(x), np.cos(y), 1.0], np.float32), {"x_position": x, "y_position": y, "height": 2.0}
+        return np.array([np.sin(x), np.cos(y), 1.0], np.float32), {
+            "x_position": x,
+            "y_position": y,
+            "height": 2.0,
+        }
 
 
 class Screen(gymnasium.Env[np.ndarray, int]):
@@ -39,7 +47,9 @@ class Screen(gymnasium.Env[np.ndarray, int]):
         self.observation_space = gymnasium.spaces.Box(0, 255, (84, 84), np.uint8)
         self.action_space = gymnasium.spaces.Discrete(2)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         return np.zeros((84, 84), np.uint8), {}
 
@@ -56,7 +66,9 @@ class Failing(Walk):
         if when == "made":
             raise AttributeError("module 'mujoco' has no\nattribute 'MjOld'.")
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         if self.when == "reset":
             raise RuntimeError("no simulator")
         return super().reset(seed=seed)
@@ -72,7 +84,9 @@ class Spaces(gymnasium.Env[Any, Any]):
 def forget() -> None:
     """Leaves this process as one that has not heard of these environments."""
     sys.modules.pop("own_world", None)
-    for name in [name for name, spec in gymnasium.registry.items() if "own_world" in str(spec.entry_point)]:
+    for name in [
+        name for name, spec in gymnasium.registry.items() if "own_world" in str(spec.entry_point)
+    ]:
         del gymnasium.registry[name]
 
 

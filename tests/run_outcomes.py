@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from element_rl.runs import RunFolder
+from element_rl.runs.folder import RunFolder
 
 TIMING = ("env_steps_per_second", "updates_per_second", "wall_seconds")
 

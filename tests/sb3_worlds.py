@@ -19,7 +19,8 @@ SMALL = {"net_arch": [8]}
 
 
 class Walk(gymnasium.Env):
-    """A walk in three dimensions. Some episodes terminate (beyond 1.5 along the first axis), the others run out of time."""
+    """A walk in three dimensions. Some episodes terminate (beyond 1.5 along the first axis), the
+    others run out of time."""
 
     def __init__(
         self,
@@ -32,7 +33,9 @@ class Walk(gymnasium.Env):
         box = spaces.Box(-20.0, 20.0, (3,), np.float32)
         parts: dict[str, spaces.Space] = {"place": box, "phase": spaces.Discrete(3)}
         self.observation_space = spaces.Dict(parts) if dictionary else box
-        self.action_space = spaces.Discrete(3) if discrete else spaces.Box(-2.0, 2.0, (2,), np.float32)
+        self.action_space = (
+            spaces.Discrete(3) if discrete else spaces.Box(-2.0, 2.0, (2,), np.float32)
+        )
         self.steps, self.stride, self.reward_scale = steps, stride, reward_scale
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
@@ -44,11 +47,19 @@ class Walk(gymnasium.Env):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
         move = np.array([action[0], action[1], 1.0]) if np.ndim(action) else np.eye(3)[action]
         noise = 0.1 * self.np_random.normal(size=3)
-        self.place = np.clip(self.place + self.stride * move + noise, -20.0, 20.0).astype(np.float32)
+        self.place = np.clip(self.place + self.stride * move + noise, -20.0, 20.0).astype(
+            np.float32
+        )
         self.time += 1
         terminated = bool(self.place[0] > 1.5)
         reward = self.reward_scale * float(self.place[0])
-        return self._observation(), reward, terminated, self.time >= self.steps, {"x": float(self.place[0])}
+        return (
+            self._observation(),
+            reward,
+            terminated,
+            self.time >= self.steps,
+            {"x": float(self.place[0])},
+        )
 
     def _observation(self) -> Any:
         if isinstance(self.observation_space, spaces.Dict):
@@ -80,9 +91,14 @@ def foreign_code() -> Iterator[None]:
 
 
 def parameters_of(model: Any) -> np.ndarray:
-    """All parameters of a model of Stable-Baselines3 or of SBX, target networks included, as one vector."""
+    """All parameters of a model of Stable-Baselines3 or of SBX, target networks included, as one
+    vector."""
     if type(model).__module__.startswith("sbx"):
         states = [value for value in vars(model.policy).values() if hasattr(value, "params")]
-        leaves = jax.tree.leaves([(state.params, getattr(state, "target_params", ())) for state in states])
+        leaves = jax.tree.leaves(
+            [(state.params, getattr(state, "target_params", ())) for state in states]
+        )
         return np.concatenate([np.asarray(leaf).ravel() for leaf in leaves])
-    return np.concatenate([value.detach().numpy().ravel() for value in model.policy.state_dict().values()])
+    return np.concatenate(
+        [value.detach().numpy().ravel() for value in model.policy.state_dict().values()]
+    )

@@ -37,7 +37,11 @@ def sticks_out(figure: Figure) -> bool:
     """Whether something is drawn beyond the edge of the figure."""
     figure.draw_without_rendering()
     box = figure.get_tightbbox()  # in inches
-    return bool(box.x0 < -0.05 or box.x1 > figure.get_figwidth() + 0.05 or box.y1 > figure.get_figheight() + 0.05)
+    return bool(
+        box.x0 < -0.05
+        or box.x1 > figure.get_figwidth() + 0.05
+        or box.y1 > figure.get_figheight() + 0.05
+    )
 
 
 def look(line: Any) -> tuple[str, str]:

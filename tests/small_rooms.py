@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from element_rl.agents.a3c import A3CConfig
-from element_rl.on_policy.config import OnPolicyConfig
-from element_rl.on_policy.launch import create_run
-from element_rl.on_policy.training import train
-from element_rl.runs import RunFolder
+from element_rl.runs.folder import RunFolder
+from element_rl.training.on_policy.config import OnPolicyConfig
+from element_rl.training.on_policy.launch import create_run
+from element_rl.training.on_policy.training import train
 
 
 def trained_rooms(path: Path, seed: int, steps: int, options: Mapping[str, int]) -> RunFolder:

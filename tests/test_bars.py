@@ -9,17 +9,22 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from element_rl import progress as explore_progress
-from element_rl.bars import bar_or_lines, stages_or_lines
-from element_rl.collect import command as collect_command
-from element_rl.explore import COMPILING, Progress, random_policy_watcher
-from element_rl.finetune import command as finetune_command
-from element_rl.offline import command as offline_command
-from element_rl.on_policy import command as on_policy_command
-from element_rl.pretraining import command as pretraining_command
+from element_rl.commands import collect as collect_command
+from element_rl.commands import finetune as finetune_command
+from element_rl.commands import offline as offline_command
+from element_rl.commands import on_policy as on_policy_command
+from element_rl.commands import pretrain_encoder as pretraining_command
+from element_rl.commands import progress as explore_progress
+from element_rl.commands.bars import bar_or_lines, stages_or_lines
+from element_rl.runs.watching import COMPILING, Progress, random_policy_watcher
 
 METRICS = {
-    **{"coverage": 1234.0, "episodic_entropy": 9.87, "episode_length": 1000.0, "memory_size": 50000.0},
+    **{
+        "coverage": 1234.0,
+        "episodic_entropy": 9.87,
+        "episode_length": 1000.0,
+        "memory_size": 50000.0,
+    },
     **{
         "furthest": 3161.0,
         "extrinsic_return": 1234.5,
@@ -27,7 +32,13 @@ METRICS = {
         "q_mean": 12.0,
         "conservative_gap": 1.0,
     },
-    **{"kept": 9999.0, "episodes": 10000.0, "training_loss": 1.0, "validation_loss": 1.0, "best_epoch": 3.0},
+    **{
+        "kept": 9999.0,
+        "episodes": 10000.0,
+        "training_loss": 1.0,
+        "validation_loss": 1.0,
+        "best_epoch": 3.0,
+    },
 }
 
 
@@ -49,7 +60,9 @@ def drawn(watch_all: Callable[[Console], None], width: int = 80) -> list[str]:
     return terminal.rows()
 
 
-def half_done(status: Callable[[Progress], Any], unit: str = "steps", agents: int = 5) -> Callable[[Console], None]:
+def half_done(
+    status: Callable[[Progress], Any], unit: str = "steps", agents: int = 5
+) -> Callable[[Console], None]:
     def watch_all(console: Console) -> None:
         with bar_or_lines(console, unit, 1_000_000, status) as watch:
             for step in (499_000, 499_500, 500_000):
@@ -88,7 +101,9 @@ def test_the_last_measures_give_way_first() -> None:
 def test_stages_fit_too() -> None:
     def watch_all(console: Console) -> None:
         units = finetune_command.UNITS
-        with stages_or_lines(console, units, lambda stage, now: finetune_command._status(now)) as watch:
+        with stages_or_lines(
+            console, units, lambda stage, now: finetune_command._status(now)
+        ) as watch:
             for stage in units:
                 for step in (499_000, 500_000):
                     watch(stage, Progress(step, 1_000_000, 5_000.0, METRICS, 5))
@@ -103,7 +118,9 @@ def test_stages_fit_too() -> None:
 
 def test_an_encoder_in_training_fits_too() -> None:
     def watch_all(console: Console) -> None:
-        with stages_or_lines(console, {"frames": "steps", "epochs": ""}, pretraining_command._status) as watch:
+        with stages_or_lines(
+            console, {"frames": "steps", "epochs": ""}, pretraining_command._status
+        ) as watch:
             watch("frames", Progress(50_000, 100_000, 900.0, METRICS))
             watch("epochs", Progress(0, 100, 0.0, {}, doing=COMPILING))
             if trained:

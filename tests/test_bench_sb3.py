@@ -1,4 +1,5 @@
-"""The comparison on Stable-Baselines3: what is compared within a round, what reaches the replay, what is counted as visited."""
+"""The comparison on Stable-Baselines3: what is compared within a round, what reaches the replay,
+what is counted as visited."""
 
 import ast
 import json
@@ -27,7 +28,11 @@ def test_overheads_are_taken_within_a_round_and_against_the_learner_without_bonu
     ]
     slices = {  # ms: wall, processor, inside the bonus's calls; the second round was disturbed
         "SB3 SAC: none": [[11.0, 10.0, 0.5], [30.0, 20.0, 1.0], [11.0, 10.0, 0.5]],
-        "SB3 SAC: element, 100 remembered": [[12.0, 9.0, 1.5], [33.0, 22.0, 3.0], [12.0, 11.0, 1.5]],
+        "SB3 SAC: element, 100 remembered": [
+            [12.0, 9.0, 1.5],
+            [33.0, 22.0, 3.0],
+            [12.0, 11.0, 1.5],
+        ],
         "RLeXplore: none": [[10.0, 10.0, 0.5], [20.0, 20.0, 1.0], [10.0, 10.0, 0.5]],
         "RLeXplore: re3, 100 remembered": [[14.0, 14.0, 4.5], [28.0, 28.0, 9.0], [14.0, 14.0, 4.5]],
     }
@@ -38,9 +43,17 @@ def test_overheads_are_taken_within_a_round_and_against_the_learner_without_bonu
     assert ours["extra_spread"] == pytest.approx([1.0, 2.0])
     assert ours["of_rlexplore"] == pytest.approx(0.25)  # 1 ms against 4
     assert "of_rlexplore" not in rows["SB3 SAC: none"]
-    result = {"rows": list(rows.values()), "load": [0.3, 1.2], "peer": "rllte-core 1.0.1", "source": SOURCE}
+    result = {
+        "rows": list(rows.values()),
+        "load": [0.3, 1.2],
+        "peer": "rllte-core 1.0.1",
+        "source": SOURCE,
+    }
     text = bench_sb3.render(bench_sb3.Settings(), result)
-    assert "| SB3 SAC: element, 100 remembered | 256 | 11 (9–22) | 12 | 1.00 (1.00–2.00) | 10.0 % | ×0.25 |" in text
+    assert (
+        "| SB3 SAC: element, 100 remembered | 256 | 11 (9–22) | 12 | 1.00 (1.00–2.00) | 10.0 % | "
+        "×0.25 |" in text
+    )
     assert "| RLeXplore: re3, 100 remembered | 4 |" in text
     assert "rllte-core 1.0.1" in text
     assert "Provisional" not in text
@@ -52,7 +65,12 @@ def test_overheads_are_taken_within_a_round_and_against_the_learner_without_bonu
 def test_the_part_for_the_other_environment_imports_nothing_of_ours() -> None:
     tree = ast.parse(Path(rlexplore_rewards.__file__).read_text(encoding="utf-8"))
     names = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    names += [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    names += [
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    ]
     assert not [name for name in names if name.startswith(("element_rl", "benchmarks"))]
 
 
@@ -99,9 +117,14 @@ def test_the_documented_callback_puts_the_bonus_into_the_replay() -> None:
     from stable_baselines3.common.env_util import make_vec_env
 
     module = _Curious()
-    model = stable_baselines3.SAC("MlpPolicy", make_vec_env("Pendulum-v1", 2, seed=0), device="cpu", buffer_size=100)
+    model = stable_baselines3.SAC(
+        "MlpPolicy", make_vec_env("Pendulum-v1", 2, seed=0), device="cpu", buffer_size=100
+    )
     model.learn(10, callback=rlexplore_rewards._callback(module), log_interval=None)
-    assert (module.watched, module.learned) == (10, 4)  # nothing to learn from at the first of five steps
+    assert (module.watched, module.learned) == (
+        10,
+        4,
+    )  # nothing to learn from at the first of five steps
     assert model.replay_buffer.rewards[:5].max() <= 7.0  # Pendulum pays 0 at best
     assert model.replay_buffer.rewards[:5].min() > 7.0 - 17.0  # and no less than -17
 
@@ -118,7 +141,9 @@ def test_a_contender_trains_when_told() -> None:
         "stored": 1_000,
     }
     command = [sys.executable, "-m", "benchmarks.sb3_contender", json.dumps(request)]
-    answered = subprocess.run(command, input="8\n8\n", capture_output=True, text=True, check=True, cwd=ROOT)
+    answered = subprocess.run(
+        command, input="8\n8\n", capture_output=True, text=True, check=True, cwd=ROOT
+    )
     said, *slices = map(json.loads, answered.stdout.splitlines())
     assert "versions" in said
     assert len(slices) == 2
@@ -137,12 +162,16 @@ def test_random_actions_are_counted_cell_by_cell(tmp_path: Path) -> None:
     assert written["cells"] == result["cells"]
 
 
-@pytest.mark.filterwarnings("ignore:The lifelong memory")  # so few steps end before its first window
+@pytest.mark.filterwarnings(
+    "ignore:The lifelong memory"
+)  # so few steps end before its first window
 def test_an_agent_with_the_plug_in_is_counted_alike(tmp_path: Path) -> None:
     pytest.importorskip("stable_baselines3", reason="pip install -e '.[sb3]'")
     settings = sb3_point_maze.Settings(ppo_steps=2_000, out=tmp_path)
     result = sb3_point_maze.run_arm(settings, "ppo+element", 1)
     assert np.load(tmp_path / "ppo+element-seed1.npy").sum() == 2_000
-    table = sb3_point_maze.render([result, {**result, "arm": "random-2000", "cells": result["cells"] // 2, "seed": 0}])
+    table = sb3_point_maze.render(
+        [result, {**result, "arm": "random-2000", "cells": result["cells"] // 2, "seed": 0}]
+    )
     assert "| SB3 PPO + element | 2,000 |" in table
     assert "| 2.00 |" in table

@@ -1,4 +1,5 @@
-"""The benchmarks measure what they say: tiny runs on recorded episodes, and tables that are replaced, not appended."""
+"""The benchmarks measure what they say: tiny runs on recorded episodes, and tables that are
+replaced, not appended."""
 
 import itertools
 import os
@@ -8,7 +9,14 @@ import gymnasium
 import numpy as np
 import pytest
 
-from benchmarks import bench_entropy, bench_memory, bench_memory_growth, memory_tables, tables, trajectories
+from benchmarks import (
+    bench_entropy,
+    bench_memory,
+    bench_memory_growth,
+    memory_tables,
+    tables,
+    trajectories,
+)
 from benchmarks.neighbour_indexes import CANDIDATES
 from benchmarks.one_core import MeasurementError, on_one_core
 
@@ -53,12 +61,16 @@ def test_states_are_embedding_position_orientation(episodes: list[np.ndarray]) -
 
 
 @pytest.mark.parametrize("name", ["exact", "graph", "hnsw", "faiss-flat"])
-def test_memory_row(name: str, episodes: list[np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_row(
+    name: str, episodes: list[np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bench_memory, "CACHE", tmp_path)
     states, queries = np.concatenate(episodes[:-1]), episodes[-1]
     truth = bench_memory.true_neighbours(states, queries)
     row = bench_memory.measure(name, states, queries, truth, repeats=2, saved=tmp_path / name)
-    assert row["recall"] == pytest.approx(1.0, abs=0.2 if name == "hnsw" else 1.0 if name == "graph" else 0.0)
+    assert row["recall"] == pytest.approx(
+        1.0, abs=0.2 if name == "hnsw" else 1.0 if name == "graph" else 0.0
+    )
     assert row["memory_bytes"] >= states.nbytes
     assert len(row["cpu_us_per_query"]) == 2
     if CANDIDATES[name].ours:  # the saved index answers as the first did
@@ -70,7 +82,10 @@ def test_reward_quality_by_hand() -> None:
     truth = np.array([[3.0, 4.0, 0.0]]), np.array([[1, 2, 3]])
     answer = np.array([[4.0, 3.0, 0.0], [0.0, 0.0, np.inf]]), np.array([[1, 9, 3], [1, 2, -1]])
     both = np.repeat(truth[0], 2, axis=0), np.repeat(truth[1], 2, axis=0)
-    with np.errstate(all="ignore"), pytest.warns(RuntimeWarning):  # one known pair has no correlation
+    with (
+        np.errstate(all="ignore"),
+        pytest.warns(RuntimeWarning),
+    ):  # one known pair has no correlation
         quality = bench_memory.reward_quality(answer, both)
     assert quality["recall"] == pytest.approx(4 / 6)
     assert quality["bias"] == pytest.approx(1.0)
@@ -79,12 +94,23 @@ def test_reward_quality_by_hand() -> None:
 
 def test_growth_at_a_fixed_recall_by_hand() -> None:
     def point(candidates: int, recall: float, cost: float) -> dict:
-        return {"candidates": candidates, "recall": recall, "us": [cost] * 3, "distances": 10 * cost}
+        return {
+            "candidates": candidates,
+            "recall": recall,
+            "us": [cost] * 3,
+            "distances": 10 * cost,
+        }
 
     small = {"size": 10**5, "chosen": 96, "curve": [point(64, 0.96, 20.0), point(96, 1.0, 40.0)]}
     large = {"size": 10**7, "chosen": 64, "curve": [point(64, 0.98, 36.0), point(96, 1.0, 50.0)]}
     first, second = bench_memory_growth.render([small, large]).splitlines()[2:4]
-    assert first.split(" | ")[1:6] == ["×1.00", "30", "×1.00", "300", "×1.00"]  # halfway between 20 and 40
+    assert first.split(" | ")[1:6] == [
+        "×1.00",
+        "30",
+        "×1.00",
+        "300",
+        "×1.00",
+    ]  # halfway between 20 and 40
     assert second.split(" | ")[1:8] == ["×1.40", "36", "×1.20", "360", "×1.20", "36", "×1.80"]
 
 
@@ -112,14 +138,21 @@ def test_entropy_rows(episodes: list[np.ndarray]) -> None:
 
 def test_table_is_replaced_between_its_markers(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text("# Title\n<!-- begin a -->\nold\n<!-- end a -->\nbetween\n<!-- begin b -->\n<!-- end b -->\nlast\n")
-    for text in ("first", tables.markdown_table(["name", "value"], [["x", tables.significant(0.5)]])):
+    page.write_text(
+        "# Title\n<!-- begin a -->\nold\n<!-- end a -->\nbetween\n<!-- begin b -->\n<!-- end b "
+        "-->\nlast\n"
+    )
+    for text in (
+        "first",
+        tables.markdown_table(["name", "value"], [["x", tables.significant(0.5)]]),
+    ):
         tables.replace_table(page, "a", text)
     content = page.read_text()
     assert "old" not in content
     assert "first" not in content
     assert content.startswith(
-        "# Title\n<!-- begin a -->\n| name | value |\n| --- | ---: |\n| x | 0.5 |\n<!-- end a -->\nbetween"
+        "# Title\n<!-- begin a -->\n| name | value |\n| --- | ---: |\n| x | 0.5 |\n<!-- end a "
+        "-->\nbetween"
     )
     assert content.endswith("<!-- begin b -->\n<!-- end b -->\nlast\n")
     with pytest.raises(ValueError, match="no markers '<!-- begin c -->'"):
@@ -127,7 +160,8 @@ def test_table_is_replaced_between_its_markers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0, "0"), (0.12345, "0.123"), (12.345, "12.3"), (12345.6, "12,346"), (1e-5, "1.0e-05")]
+    ("value", "text"),
+    [(0, "0"), (0.12345, "0.123"), (12.345, "12.3"), (12345.6, "12,346"), (1e-5, "1.0e-05")],
 )
 def test_significant(value: float, text: str) -> None:
     assert tables.significant(value) == text

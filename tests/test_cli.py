@@ -12,16 +12,26 @@ import numpy as np
 import pytest
 import tyro
 
-from element_rl.cli import COMMANDS, ELEMENTS_OWN, main
-from element_rl.config import ExploreConfig, _element_options, resolved
-from element_rl.files import to_json
-from element_rl.next_steps import say_next_steps
-from element_rl.progress import summary_table
-from element_rl.runs import RunFolder
+from element_rl.cli import COMMANDS, main
+from element_rl.commands.explore import ELEMENTS_OWN
+from element_rl.commands.next_steps import say_next_steps
+from element_rl.commands.progress import summary_table
+from element_rl.runs.folder import RunFolder
+from element_rl.storage.files import to_json
 from element_rl.studies.report.run_results import run_results
+from element_rl.training.off_policy.config import ExploreConfig, _element_options, resolved
 
 TINY = [
-    *("--replay-size", "2500", "--sac.hidden-sizes", "8", "--sac.batch-size", "8", "--workers", "0"),
+    *(
+        "--replay-size",
+        "2500",
+        "--sac.hidden-sizes",
+        "8",
+        "--sac.batch-size",
+        "8",
+        "--workers",
+        "0",
+    ),
     *("--chunk-steps", "50", "--random-seeds", "0"),
 ]
 HOPPER = ["explore", "Hopper-v5", "--env-options", "max_episode_steps=100", *TINY]
@@ -52,12 +62,15 @@ def test_overview_and_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [("--beta", "1"), ("--credit=state",), ("--episodic_weight", "0"), ("--no-length-weighted",)]
+    "given",
+    [("--beta", "1"), ("--credit=state",), ("--episodic_weight", "0"), ("--no-length-weighted",)],
 )
 def test_settings_of_element_are_refused_for_other_rewards(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, given: tuple[str, ...]
 ) -> None:
-    sentence = complaint(capsys, "explore", "Hopper-v5", "--reward", "rnd", *given, "--out", str(tmp_path / "x"))
+    sentence = complaint(
+        capsys, "explore", "Hopper-v5", "--reward", "rnd", *given, "--out", str(tmp_path / "x")
+    )
     option = given[0].partition("=")[0].replace("_", "-")
     assert f"{option} is a setting of ELEMENT and means nothing to the reward 'rnd'" in sentence
     assert not (tmp_path / "x").exists()
@@ -66,7 +79,9 @@ def test_settings_of_element_are_refused_for_other_rewards(
 def test_settings_of_element_are_all_known() -> None:
     """All that only ELEMENT is given. (U is for others too: when they write checkpoints.)"""
     given = {"beta", *_element_options("Hopper-v5", ExploreConfig("Hopper-v5"))}
-    refused = {option.removeprefix("--").removeprefix("no-").replace("-", "_") for option in ELEMENTS_OWN}
+    refused = {
+        option.removeprefix("--").removeprefix("no-").replace("-", "_") for option in ELEMENTS_OWN
+    }
     assert refused == given - {"lifelong_weight", "update_interval", "update_steps"}
 
 
@@ -75,12 +90,24 @@ def test_unknown_things(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
     sentence = complaint(capsys, "explore", "Antt-v5", "--out", str(tmp_path / "x"))
     assert "There is no environment 'Antt-v5'; did you mean Ant-v5" in sentence
     assert "\n" not in sentence
-    assert "CartPole-v1" in complaint(capsys, "explore", "CartPole-v1", "--out", str(tmp_path / "x"))
-    assert "--steps must be at least 1, got 0" in complaint(capsys, "explore", "Ant-v5", "--steps", "0")
-    assert "beta" in complaint(capsys, "explore", "Ant-v5", "--beta", "-1", "--out", str(tmp_path / "x"))
-    assert "NAME=VALUE" in complaint(capsys, "explore", "Ant-v5", "--env-options", "x", "--out", str(tmp_path / "x"))
-    assert "too small" in complaint(capsys, "explore", "Ant-v5", "--replay-size", "10", "--out", str(tmp_path / "x"))
-    assert "no run folder" in complaint(capsys, "explore", "Ant-v5", "--resume", str(tmp_path / "nowhere"))
+    assert "CartPole-v1" in complaint(
+        capsys, "explore", "CartPole-v1", "--out", str(tmp_path / "x")
+    )
+    assert "--steps must be at least 1, got 0" in complaint(
+        capsys, "explore", "Ant-v5", "--steps", "0"
+    )
+    assert "beta" in complaint(
+        capsys, "explore", "Ant-v5", "--beta", "-1", "--out", str(tmp_path / "x")
+    )
+    assert "NAME=VALUE" in complaint(
+        capsys, "explore", "Ant-v5", "--env-options", "x", "--out", str(tmp_path / "x")
+    )
+    assert "too small" in complaint(
+        capsys, "explore", "Ant-v5", "--replay-size", "10", "--out", str(tmp_path / "x")
+    )
+    assert "no run folder" in complaint(
+        capsys, "explore", "Ant-v5", "--resume", str(tmp_path / "nowhere")
+    )
     assert "no run folder" in complaint(capsys, "plot", str(tmp_path / "nowhere"))
     assert "no run folder" in complaint(capsys, "evaluate", str(tmp_path / "nowhere"))
 
@@ -92,7 +119,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_a_whole_run_leaves_figures_and_a_summary(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_whole_run_leaves_figures_and_a_summary(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name in ("config.json", "metrics.csv", "summary.json"):
         assert (finished / name).is_file()
     assert list(finished.glob("events.*"))
@@ -110,25 +139,47 @@ def test_an_evaluation_does_not_depend_on_processes(
     """Three checkpoints of two agents: in this process, and two checkpoints at a time in eight."""
     for workers in ("0", "8"):
         out = tmp_path / workers
-        assert main(["evaluate", str(finished), "--episodes", "2", "--workers", workers, "--out", str(out)]) == 0
+        assert (
+            main(
+                [
+                    "evaluate",
+                    str(finished),
+                    "--episodes",
+                    "2",
+                    "--workers",
+                    workers,
+                    "--out",
+                    str(out),
+                ]
+            )
+            == 0
+        )
     steps = len(RunFolder.open(finished).checkpoint_steps())
     agents = len(RunFolder.open(finished).read_summary()["seeds"])
     assert f"{2 * steps * agents} / {2 * steps * agents}" in capsys.readouterr().out
     for name in ("evaluation.json", "trajectories.safetensors"):
         assert (tmp_path / "0" / name).read_bytes() == (tmp_path / "8" / name).read_bytes()
-    assert "--workers must not be negative, got -1" in complaint(capsys, "evaluate", str(finished), "--workers", "-1")
+    assert "--workers must not be negative, got -1" in complaint(
+        capsys, "evaluate", str(finished), "--workers", "-1"
+    )
 
 
-def test_an_existing_run_is_not_overwritten(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_existing_run_is_not_overwritten(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = (finished / "metrics.csv").read_bytes()
     sentence = complaint(capsys, "explore", "Hopper-v5", "--steps", "100", "--out", str(finished))
     assert "--resume" in sentence
     assert (finished / "metrics.csv").read_bytes() == before
 
 
-def test_resuming_with_another_configuration(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_resuming_with_another_configuration(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = (finished / "metrics.csv").read_bytes()
-    sentence = complaint(capsys, "explore", "Hopper-v5", "--resume", str(finished), "--beta", "0.25")
+    sentence = complaint(
+        capsys, "explore", "Hopper-v5", "--resume", str(finished), "--beta", "0.25"
+    )
     assert "beta" in sentence
     assert "0.25" in sentence
     assert "\n" not in sentence
@@ -139,7 +190,9 @@ def written(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_finished_run_that_is_resumed_says_so(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finished_run_that_is_resumed_says_so(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = written(finished)
     assert main(["explore", "--resume", str(finished)]) == 0
     sentence = f"{finished} is finished at step 1,500; give --steps M, more than that, to go on.\n"
@@ -147,7 +200,9 @@ def test_a_finished_run_that_is_resumed_says_so(finished: Path, capsys: pytest.C
     assert written(finished) == before
 
 
-def test_the_summary_says_over_what_it_is_taken(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_summary_says_over_what_it_is_taken(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Counts are whole; the best episode is there; with several seeds it is said whose it is."""
     summary = RunFolder.open(finished).read_summary()
     cells, best, length = (summary[name][0] for name in ("coverage", "best_return", "best_length"))
@@ -159,8 +214,16 @@ def test_the_summary_says_over_what_it_is_taken(finished: Path, capsys: pytest.C
     assert f"{best:,.2f} in {length} steps │" in text
     assert 1 <= length <= 100
     assert best >= max(RunFolder.open(finished).read_metrics()["extrinsic_return"])
-    two = {"seeds": [0, 1], "coverage": [20, 21], "best_return": [1.0, 1.0], "best_length": [99, 57]}
-    twice = {name: summary[name] * 2 for name in ("episodic_entropy", "episode_length", "extrinsic_return")}
+    two = {
+        "seeds": [0, 1],
+        "coverage": [20, 21],
+        "best_return": [1.0, 1.0],
+        "best_length": [99, 57],
+    }
+    twice = {
+        name: summary[name] * 2
+        for name in ("episodic_entropy", "episode_length", "extrinsic_return")
+    }
     summary_table(summary | twice | two | {"random_policy": twice | two})
     text = capsys.readouterr().out
     assert "20.5  (20 to 21)" in text
@@ -169,14 +232,18 @@ def test_the_summary_says_over_what_it_is_taken(finished: Path, capsys: pytest.C
     assert "steps/s of all 2 seeds together" in text
 
 
-def test_what_to_try_next_works(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_to_try_next_works(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     say_next_steps(RunFolder.open(finished))
     lines = [line.partition("#")[0].strip() for line in capsys.readouterr().out.splitlines()]
     commands = {line.split()[1]: line.split()[1:] for line in lines if line.startswith("element ")}
     assert commands["evaluate"] == ["evaluate", str(finished), "--video"]
     assert commands["explore"] == ["explore", "--resume", str(finished), "--steps", "3000"]
     assert main([*commands["report"], "--out", str(tmp_path / "page.html")]) == 0
-    assert main([*commands["collect"], "--out", str(tmp_path), "--no-entropy", "--workers", "0"]) == 0
+    assert (
+        main([*commands["collect"], "--out", str(tmp_path), "--no-entropy", "--workers", "0"]) == 0
+    )
     assert "1,500 steps" in capsys.readouterr().out
 
 
@@ -184,7 +251,15 @@ def test_the_page_of_a_run(finished: Path, capsys: pytest.CaptureFixture[str]) -
     assert main(["report", str(finished)]) == 0
     assert f"Report: {finished / 'report.html'}" in capsys.readouterr().out
     text = (finished / "report.html").read_text()
-    for heading in ("Findings", "Tables", "Curves", "Maps", "Trajectories", "Configuration", "Make it again"):
+    for heading in (
+        "Findings",
+        "Tables",
+        "Curves",
+        "Maps",
+        "Trajectories",
+        "Configuration",
+        "Make it again",
+    ):
         assert f">{heading}</h2>" in text
     summary = RunFolder.open(finished).read_summary()
     assert f"Visited {summary['coverage'][0]:,} cells of the map." in text
@@ -203,10 +278,14 @@ def test_a_page_of_something_else(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert f"{tmp_path} holds neither a run" in complaint(capsys, "report", str(tmp_path))
     assert "There is no folder" in complaint(capsys, "report", str(tmp_path / "nowhere"))
     RunFolder.create(tmp_path / "other", {"settings": {"epochs": 3}})
-    assert "is no run of explore, on-policy or mario" in complaint(capsys, "report", str(tmp_path / "other"))
+    assert "is no run of explore, on-policy or mario" in complaint(
+        capsys, "report", str(tmp_path / "other")
+    )
 
 
-def test_a_damaged_checkpoint_is_named(finished: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_named(
+    finished: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     import shutil
 
     copy = tmp_path / "copy"
@@ -236,17 +315,30 @@ class Poisoned(gymnasium.Env):
         return observation, 0.0, False, False, {}
 
 
-def test_nan_observations_name_agent_step_and_field(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_nan_observations_name_agent_step_and_field(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     gymnasium.register("Poisoned-v0", entry_point=Poisoned, max_episode_steps=20)
-    sentence = complaint(capsys, "explore", "Poisoned-v0", "--steps", "100", "--out", str(tmp_path / "run"), *TINY)
+    sentence = complaint(
+        capsys, "explore", "Poisoned-v0", "--steps", "100", "--out", str(tmp_path / "run"), *TINY
+    )
     for part in ("Agent 0", "observation", "nan", "step 7", "episode 0"):
         assert part in sentence
 
 
 def test_a_word_that_is_no_option_of_the_reward(tmp_path: Path) -> None:
     """In a process of its own: here types are checked, there only what the library checks itself."""
-    arguments = ["on-policy", "Rooms-v0", "--reward-options", "credit=both", "--out", str(tmp_path / "run")]
-    done = subprocess.run([sys.executable, "-m", "element_rl.cli", *arguments], capture_output=True, text=True)
+    arguments = [
+        "on-policy",
+        "Rooms-v0",
+        "--reward-options",
+        "credit=both",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "element_rl.cli", *arguments], capture_output=True, text=True
+    )
     assert done.returncode == 2, done.stderr
     assert "credit must be episode or state, got 'both'." in done.stderr
     assert "Traceback" not in done.stderr
@@ -254,7 +346,8 @@ def test_a_word_that_is_no_option_of_the_reward(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_during_a_checkpoint(tmp_path: Path) -> None:
-    """Files may not grow beyond 200 kB: the checkpoint fails in one sentence, what was logged stays readable."""
+    """Files may not grow beyond 200 kB: the checkpoint fails in one sentence, what was logged stays
+    readable."""
     script = (
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000));"
@@ -263,7 +356,10 @@ def test_a_full_disk_during_a_checkpoint(tmp_path: Path) -> None:
     out = tmp_path / "run"
     arguments = [*HOPPER, "--steps", "2000", "--checkpoint-every", "1000", "--out", str(out)]
     done = subprocess.run(
-        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, env=dict(os.environ)
+        [sys.executable, "-c", script, *arguments],
+        capture_output=True,
+        text=True,
+        env=dict(os.environ),
     )
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr

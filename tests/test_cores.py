@@ -2,12 +2,16 @@
 
 import pytest
 
-from element_rl import cores
-from element_rl.evaluators import WORTH_PROCESSES, default_workers, workers_for
+from element_rl.acting import cores
+from element_rl.acting.evaluators import WORTH_PROCESSES, default_workers, workers_for
 
 
-@pytest.mark.parametrize(("told", "own"), [(None, 16), ("", 16), ("5", 5), ("0", 1), ("40", 16), ("many", 16)])
-def test_a_share_is_what_one_plans_for(monkeypatch: pytest.MonkeyPatch, told: str | None, own: int) -> None:
+@pytest.mark.parametrize(
+    ("told", "own"), [(None, 16), ("", 16), ("5", 5), ("0", 1), ("40", 16), ("many", 16)]
+)
+def test_a_share_is_what_one_plans_for(
+    monkeypatch: pytest.MonkeyPatch, told: str | None, own: int
+) -> None:
     monkeypatch.setattr(cores, "usable_cores", lambda: 16)
     monkeypatch.delenv(cores.SHARE, raising=False)
     if told is not None:

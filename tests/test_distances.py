@@ -13,7 +13,9 @@ def test_close_states_far_away(dim: int) -> None:
     a = (100 + 1e-3 * rng.normal(size=(20, dim))).astype(np.float32)
     b = (100 + 1e-3 * rng.normal(size=(30, dim))).astype(np.float32)
     expected = ((a.astype(np.float64)[:, None] - b.astype(np.float64)[None]) ** 2).sum(-1)
-    np.testing.assert_allclose(squared_distances(jnp.asarray(a), jnp.asarray(b)), expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        squared_distances(jnp.asarray(a), jnp.asarray(b)), expected, rtol=1e-5
+    )
 
 
 def test_a_state_is_at_distance_zero_from_itself() -> None:

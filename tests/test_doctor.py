@@ -1,4 +1,5 @@
-"""Each check of the doctor on something sound, and on something that is really broken in the way it looks for."""
+"""Each check of the doctor on something sound, and on something that is really broken in the way it
+looks for."""
 
 import dataclasses
 import json
@@ -20,7 +21,7 @@ from element_rl.doctor.learning import check_learner
 from element_rl.doctor.report import as_json, print_verdict, printed
 from element_rl.doctor.trial import Judgement, Trial, TrialSettings
 from element_rl.envs.robots import describe
-from element_rl.runs import RunFolder
+from element_rl.runs.folder import RunFolder
 
 OWN_REWARD = '''
 """A reward that is VALUE for every transition."""
@@ -64,8 +65,26 @@ def test_a_sound_bonus_passes_every_check(capsys: pytest.CaptureFixture[str]) ->
     told = json.loads(capsys.readouterr().out)
     assert told["exit_code"] == 0
     found = {finding["name"]: finding for finding in told["findings"]}
-    wanted = {"Python", "packages", "devices", "threads", "extras", "disk", "MuJoCo", "finite", "varied", "balanced"}
-    assert found.keys() == wanted | {"explore", "entropy", "new states", "cost", "recall", "reaches learner"}
+    wanted = {
+        "Python",
+        "packages",
+        "devices",
+        "threads",
+        "extras",
+        "disk",
+        "MuJoCo",
+        "finite",
+        "varied",
+        "balanced",
+    }
+    assert found.keys() == wanted | {
+        "explore",
+        "entropy",
+        "new states",
+        "cost",
+        "recall",
+        "reaches learner",
+    }
     assert all(found[name]["status"] != "fail" for name in found)
     assert sum(found["balanced"]["values"]["shares"].values()) == pytest.approx(1.0)
     # The weights, read off the rewards: 1 for the episodic term and β = 0.5 for the lifelong one.
@@ -81,7 +100,8 @@ def findings(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, d
 
 
 def test_an_environment_that_explore_refuses(capsys: pytest.CaptureFixture[str]) -> None:
-    """It says why in the words of `element explore`, and tries the bonus all the same: a plug-in would use it."""
+    """It says why in the words of `element explore`, and tries the bonus all the same: a plug-in
+    would use it."""
     found = findings(capsys, "CartPole-v1", "--steps", "200")
     with pytest.raises(ValueError, match="CartPole-v1") as refused:
         describe("CartPole-v1")
@@ -131,23 +151,37 @@ class Poisoned(gymnasium.Env):
 
     def step(self, action: int) -> Any:
         self.time += 1
-        return np.full(3, np.nan if self.time == 7 else 0.1 * self.time, np.float32), 0.0, False, False, {}
+        return (
+            np.full(3, np.nan if self.time == 7 else 0.1 * self.time, np.float32),
+            0.0,
+            False,
+            False,
+            {},
+        )
 
 
 def failures(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, str]:
     """The checks that failed in a run of the command."""
     assert main(["doctor", *arguments, "--steps", "100", "--json"]) == 1
-    return {f["name"]: f["sentence"] for f in json.loads(capsys.readouterr().out)["findings"] if f["status"] == "fail"}
+    return {
+        f["name"]: f["sentence"]
+        for f in json.loads(capsys.readouterr().out)["findings"]
+        if f["status"] == "fail"
+    }
 
 
-def test_observations_that_are_not_finite_fail(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_observations_that_are_not_finite_fail(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     gymnasium.register("Poisoned-v1", entry_point=Poisoned, max_episode_steps=20)
     failed = failures(capsys, "Poisoned-v1", "--reward", own_reward(tmp_path, "1.0"))
     assert failed.keys() == {"observations"}
     assert "Step 6" in failed["observations"]
 
 
-def test_rewards_of_nan_and_constant_rewards_fail(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_rewards_of_nan_and_constant_rewards_fail(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     failed = failures(capsys, "PointMaze", "--reward", own_reward(tmp_path, "jnp.nan"))
     assert failed.keys() == {"finite"}
     assert "reward in 2,048" in failed["finite"]
@@ -162,7 +196,9 @@ def test_a_reward_that_raises_fails(capsys: pytest.CaptureFixture[str], tmp_path
     assert "AttributeError" in failed["trial"]
 
 
-def test_mistakes_are_answered_by_exit_code_2(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_mistakes_are_answered_by_exit_code_2(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     for arguments, sentence in (
         (["Antt-v5"], "did you mean Ant-v5"),
         (["PointMaze", "--reward", "curiosity"], "no reward called 'curiosity'"),
@@ -177,9 +213,14 @@ def test_mistakes_are_answered_by_exit_code_2(capsys: pytest.CaptureFixture[str]
         assert captured.out == ""
 
 
-def test_the_page_fits_80_columns_and_the_json_has_no_nan(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_fits_80_columns_and_the_json_has_no_nan(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     long = "A sentence [with brackets] that is so long that it goes over more than one line of 80 columns, surely."
-    findings = [Finding("first", "ok", long), Finding("second", "fail", "Bad.", long, {"loss": np.float32("nan")})]
+    findings = [
+        Finding("first", "ok", long),
+        Finding("second", "fail", "Bad.", long, {"loss": np.float32("nan")}),
+    ]
     console = Console(width=80)
     assert printed(console, "Title", findings) == findings
     print_verdict(console, findings)
@@ -199,12 +240,19 @@ def test_an_old_python_fails() -> None:
     assert installation.check_python().status == "ok"
 
 
-def test_requirements_that_are_not_met_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requirements_that_are_not_met_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A distribution is put on the path that needs an older NumPy and something nobody has."""
     about = tmp_path / "needs_much-1.0.dist-info"
     about.mkdir()
     wants = ("numpy<1", "no-such-thing>=2", "scipy", "torch-of-another-world; extra == 'more'")
-    lines = ["Metadata-Version: 2.1", "Name: needs-much", "Version: 1.0", *(f"Requires-Dist: {w}" for w in wants)]
+    lines = [
+        "Metadata-Version: 2.1",
+        "Name: needs-much",
+        "Version: 1.0",
+        *(f"Requires-Dist: {w}" for w in wants),
+    ]
     (about / "METADATA").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(tmp_path)
     broken = installation.broken_requirements("needs-much")
@@ -253,7 +301,10 @@ def test_a_folder_that_cannot_be_written_and_a_robot_that_cannot_be_made(tmp_pat
 
 
 def judged(episodic: Any, lifelong: Any, reward: Any) -> Judgement:
-    named = {"reward_episodic": np.asarray(episodic, np.float32), "reward_lifelong": np.asarray(lifelong, np.float32)}
+    named = {
+        "reward_episodic": np.asarray(episodic, np.float32),
+        "reward_lifelong": np.asarray(lifelong, np.float32),
+    }
     return Judgement(np.arange(len(episodic)), np.asarray(reward, np.float32), named, [0.0])
 
 
@@ -265,11 +316,15 @@ def test_shares_of_the_variance_by_hand() -> None:
     uneven = terms.check_balance(judged(episodic, lifelong, episodic + 0.2 * lifelong))
     assert uneven.status == "warn"
     assert "--beta" in uneven.advice
-    off = terms.check_balance(judged(episodic, lifelong, episodic))  # nobody asked for the other term
+    off = terms.check_balance(
+        judged(episodic, lifelong, episodic)
+    )  # nobody asked for the other term
     assert off.status == "ok"
     silent = terms.check_balance(judged(episodic, np.zeros(4), episodic))
     assert "reward_lifelong is the same for all" in silent.sentence
-    product = terms.check_balance(judged(episodic + 1, lifelong + 1, (episodic + 1) * (lifelong + 1) ** 4))
+    product = terms.check_balance(
+        judged(episodic + 1, lifelong + 1, (episodic + 1) * (lifelong + 1) ** 4)
+    )
     assert "no weighted sum" in product.sentence
 
 
@@ -284,14 +339,19 @@ def test_a_reward_for_what_was_seen_often(trial: Trial) -> None:
     crowding = np.linalg.norm(states - np.median(states, axis=0), axis=1).astype(np.float32)
     ids = np.arange(len(states))
     for sign, status in ((1, "ok"), (-1, "warn")):
-        finding = terms.check_novelty(trial, Judgement(ids, sign * crowding, {"reward_lifelong": crowding}, [0.0]))
+        finding = terms.check_novelty(
+            trial, Judgement(ids, sign * crowding, {"reward_lifelong": crowding}, [0.0])
+        )
         assert finding.status == status
 
 
 def test_a_memory_that_does_not_find_neighbours(trial: Trial) -> None:
     """The paper's graph finds few of the neighbours of trajectory data (docs/benchmarks.md)."""
     assert check_recall(trial).status == "ok"
-    trial.settings, before = dataclasses.replace(trial.settings, reward_options={"memory": "graph"}), trial.settings
+    trial.settings, before = (
+        dataclasses.replace(trial.settings, reward_options={"memory": "graph"}),
+        trial.settings,
+    )
     finding = check_recall(trial)
     trial.settings = before
     assert finding.status == "warn"
@@ -319,8 +379,11 @@ def test_stable_baselines3_learns_from_it_or_not(tmp_path: Path) -> None:
 # A run
 
 
-def run_with(folder: Path, summary: Any = None, settings: Any = None, **columns: Any) -> dict[str, Finding]:
-    """Findings on a run folder of twenty lines, sound but for the columns given: a function of the line's number."""
+def run_with(
+    folder: Path, summary: Any = None, settings: Any = None, **columns: Any
+) -> dict[str, Finding]:
+    """Findings on a run folder of twenty lines, sound but for the columns given: a function of the
+    line's number."""
     sound = {
         "episode_length": lambda i: 500,
         "episodic_entropy": lambda i: 3.0,
@@ -332,20 +395,35 @@ def run_with(folder: Path, summary: Any = None, settings: Any = None, **columns:
         "critic_loss": lambda i: None if i < 3 else 0.1,
         "temperature": lambda i: None if i < 3 else 0.1,
     } | columns
-    given = {"reward": "element", "beta": 0.5, "episodic_weight": 1.0, "update_interval": 100} | (settings or {})
+    given = {"reward": "element", "beta": 0.5, "episodic_weight": 1.0, "update_interval": 100} | (
+        settings or {}
+    )
     run = RunFolder.create(folder, {"env": "Hopper-v5", "reward": "element", "settings": given})
     run.append_metrics(
-        [{"step": 100 * i, "seed": 0} | {n: value(i) for n, value in sound.items()} for i in range(1, 21)]
+        [
+            {"step": 100 * i, "seed": 0} | {n: value(i) for n, value in sound.items()}
+            for i in range(1, 21)
+        ]
     )
     if summary:
         run.write_summary(summary)
-    return {finding.name: finding for finding in run_folder.check_run(*run_folder.opened_run(folder))}
+    return {
+        finding.name: finding for finding in run_folder.check_run(*run_folder.opened_run(folder))
+    }
 
 
 def test_a_sound_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = run_with(tmp_path / "run")
     assert {name: finding.status for name, finding in found.items()} == dict.fromkeys(found, "ok")
-    assert found.keys() == {"finite", "balanced", "memory", "temperature", "coverage", "episodes", "saturation"}
+    assert found.keys() == {
+        "finite",
+        "balanced",
+        "memory",
+        "temperature",
+        "coverage",
+        "episodes",
+        "saturation",
+    }
     assert found["coverage"].values["growth"] == pytest.approx(0.2)
     assert main(["doctor", str(tmp_path / "run")]) == 0
     assert "7 well." in capsys.readouterr().out
@@ -384,7 +462,9 @@ def test_what_is_wrong_with_a_run(tmp_path: Path, what: str) -> None:
     assert main(["doctor", str(tmp_path / "run")]) == (1 if status == "fail" else 0)
 
 
-def test_the_advice_on_a_logged_entropy_is_about_the_reward_only_where_it_sees_the_same(tmp_path: Path) -> None:
+def test_the_advice_on_a_logged_entropy_is_about_the_reward_only_where_it_sees_the_same(
+    tmp_path: Path,
+) -> None:
     """What is logged has σ = 1; the reward of the run has its own estimator and bandwidth."""
     advice = {}
     for name, own in {

@@ -1,4 +1,5 @@
-"""Links of README and docs lead somewhere, examples run, and the package itself stays light. More in tests/docs."""
+"""Links of README and docs lead somewhere, examples run, and the package itself stays light. More
+in tests/docs."""
 
 import re
 import runpy
@@ -14,11 +15,18 @@ TINY = 150  # steps of an example
 
 
 @pytest.mark.filterwarnings("ignore:jax.core.:DeprecationWarning")  # what SBX imports
-@pytest.mark.filterwarnings("ignore:No episode has ended:UserWarning")  # true, of a budget this small
+@pytest.mark.filterwarnings(
+    "ignore:No episode has ended:UserWarning"
+)  # true, of a budget this small
 @pytest.mark.filterwarnings("ignore:The lifelong memory:UserWarning")  # likewise
-@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name
+)
 def test_examples_run(
-    example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    example: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     budget = ["--steps", str(TINY)] if "--steps" in example.read_text() else []
     monkeypatch.setattr(sys, "argv", [str(example), *budget])
@@ -37,10 +45,17 @@ def test_links_lead_somewhere(document: Path) -> None:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_code_is_fenced(document: Path) -> None:
     """Code that is only indented would be neither coloured nor tested."""
-    assert re.findall(r"^ {4,}(?:import|from|element|pip|python|make) .*", without_fences(document), flags=re.M) == []
+    assert (
+        re.findall(
+            r"^ {4,}(?:import|from|element|pip|python|make) .*",
+            without_fences(document),
+            flags=re.M,
+        )
+        == []
+    )
 
 
 def test_the_package_itself_loads_nothing_heavy() -> None:
     """Workers import parts of it: JAX must not come along."""
-    code = "import sys, element_rl.envs.collector, element_rl.agents.host_policy; sys.exit('jax' in sys.modules)"
+    code = "import sys, element_rl.acting.collector, element_rl.acting.host_policy; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,4 +1,5 @@
-"""Blind, informative or saturated: the judgement, the bandwidth that is advised, and a run that says so."""
+"""Blind, informative or saturated: the judgement, the bandwidth that is advised, and a run that
+says so."""
 
 import math
 import re
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 
 from element_rl.cli import main
-from element_rl.entropy_range import (
+from element_rl.rewards.element import ElementConfig
+from element_rl.rewards.entropy_range import (
     advice,
     entropy_range,
     evaluation_sentence,
@@ -19,7 +21,6 @@ from element_rl.entropy_range import (
     sentence,
     successive_kernel,
 )
-from element_rl.rewards.element import ElementConfig
 
 
 def two_places(distance: float) -> np.ndarray:
@@ -33,17 +34,25 @@ def test_what_a_share_of_the_ceiling_says() -> None:
     shares = (0.0, 0.0099, 0.0101, 0.5, 0.9499, 0.9501, 1.0)
     wanted = ["blind"] * 2 + ["informative"] * 3 + ["saturated"] * 2
     assert [entropy_range(share) for share in shares] == wanted
-    # Whatever the share: where two states one step apart look like two places, every state looks new.
-    assert [entropy_range(0.5, successive) for successive in (0.19, 0.21)] == ["saturated", "informative"]
-    # The two limits say the same: the kernel with two neighbours takes 1,000 states to 0.95 of their ceiling.
+    # Whatever the share: where two states one step apart look like two places, every state looks
+    # new.
+    assert [entropy_range(0.5, successive) for successive in (0.19, 0.21)] == [
+        "saturated",
+        "informative",
+    ]
+    # The two limits say the same: the kernel with two neighbours takes 1,000 states to 0.95 of
+    # their ceiling.
     assert math.log(1000 / (1 + 2 * 0.2), 1000) == pytest.approx(0.95, abs=0.002)
 
 
 @pytest.mark.parametrize("estimator", ["kde", "renyi"])
 def test_the_entropy_is_that_of_the_rewards_own_estimator_and_bandwidth(estimator: str) -> None:
-    """Two places have the kernel κ = exp(−2² / (2σ)), and the Gram matrix the eigenvalues (1 ± κ) / 2."""
+    """Two places have the kernel κ = exp(−2² / (2σ)), and the Gram matrix the eigenvalues (1 ± κ) /
+    2."""
     for bandwidth in (0.1, 2.0, 50.0):
-        seen = seen_episodes([two_places(2.0)], ElementConfig(estimator=estimator, bandwidth=bandwidth))
+        seen = seen_episodes(
+            [two_places(2.0)], ElementConfig(estimator=estimator, bandwidth=bandwidth)
+        )
         kernel = math.exp(-4 / (2 * bandwidth))
         values = {
             "kde": -math.log2((1 + kernel) / 2),
@@ -79,7 +88,9 @@ def test_what_is_said_and_advised() -> None:
     assert blind.verdict == "blind"
     assert "blind: at bandwidth 1 the 175 states of an episode count as 1.00" in sentence(blind)
     assert line(blind).endswith(f"Use --bandwidth {blind.advised:g}, or --estimator knn.")
-    assert line(blind, as_options=True).endswith(f"--reward-options bandwidth={blind.advised:g}, or estimator=knn.")
+    assert line(blind, as_options=True).endswith(
+        f"--reward-options bandwidth={blind.advised:g}, or estimator=knn."
+    )
     saturated = seen_episodes([1e3 * walk], ElementConfig())
     assert "saturated: at bandwidth 1 even successive states look different" in sentence(saturated)
     assert line(seen_episodes([walk], ElementConfig(bandwidth=100.0))) == ""
@@ -102,7 +113,16 @@ def test_of_the_logged_entropy_it_says_that_it_is_not_the_rewards() -> None:
 
 
 TINY = [
-    *("--steps", "200", "--replay-size", "2500", "--sac.hidden-sizes", "8", "--sac.batch-size", "8"),
+    *(
+        "--steps",
+        "200",
+        "--replay-size",
+        "2500",
+        "--sac.hidden-sizes",
+        "8",
+        "--sac.batch-size",
+        "8",
+    ),
     *("--workers", "0", "--chunk-steps", "50", "--random-seeds", "0", "--no-figures"),
 ]
 
@@ -124,9 +144,20 @@ class Noise(gymnasium.Env):
         return (1000 * self.np_random.normal(size=6)).astype(np.float32)
 
 
-def lines_of_a_run(capsys: pytest.CaptureFixture[str], env: str, out: Path, *more: str) -> list[str]:
+def lines_of_a_run(
+    capsys: pytest.CaptureFixture[str], env: str, out: Path, *more: str
+) -> list[str]:
     """What a tiny run of four episodes prints where there is no terminal."""
-    arguments = ["explore", env, "--env-options", "max_episode_steps=50", *TINY, *more, "--out", str(out)]
+    arguments = [
+        "explore",
+        env,
+        "--env-options",
+        "max_episode_steps=50",
+        *TINY,
+        *more,
+        "--out",
+        str(out),
+    ]
     assert main(arguments) == 0
     return capsys.readouterr().out.splitlines()
 
@@ -141,7 +172,9 @@ def test_a_blind_run_says_so_early_and_what_it_advises_helps(
     before = lines[: lines.index(said[0])]
     assert not any(text.strip().startswith(("150 /", "200 /")) for text in before)
     bandwidth = re.search(r"Use (--bandwidth) (\S+), or --estimator knn\.", said[0])
-    lines = lines_of_a_run(capsys, "MountainCarContinuous-v0", tmp_path / "second", *bandwidth.groups())
+    lines = lines_of_a_run(
+        capsys, "MountainCarContinuous-v0", tmp_path / "second", *bandwidth.groups()
+    )
     assert not any(text.startswith("Episodic entropy is ") for text in lines)
 
 

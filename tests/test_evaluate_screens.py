@@ -1,4 +1,5 @@
-"""`element evaluate` on screens: A3C's policies and offline values act as they do where they are trained and judged."""
+"""`element evaluate` on screens: A3C's policies and offline values act as they do where they are
+trained and judged."""
 
 import json
 from pathlib import Path
@@ -8,14 +9,14 @@ import pytest
 from safetensors.numpy import load_file
 from small_rooms import trained_rooms
 
+from element_rl.acting.evaluators import Evaluator
+from element_rl.acting.screen_episodes import run_screen_episode, screen_return
 from element_rl.agents.discrete_cql import DiscreteCQLConfig
-from element_rl.collect import CollectConfig, collect
+from element_rl.datasets.collecting import CollectConfig, collect
 from element_rl.envs.screens import make_screen
-from element_rl.evaluate import evaluate
-from element_rl.evaluators import Evaluator
-from element_rl.offline import OfflineConfig, create_offline_run, train_offline
-from element_rl.on_policy.episodes import run_screen_episode, screen_return
-from element_rl.runs import RunFolder
+from element_rl.evaluate.checkpoints import evaluate
+from element_rl.runs.folder import RunFolder
+from element_rl.training.offline import OfflineConfig, create_offline_run, train_offline
 
 OPTIONS = {"goal_distance": 4, "max_episode_steps": 15}
 
@@ -54,7 +55,9 @@ def test_an_evaluation_does_not_depend_on_processes(run: RunFolder, tmp_path: Pa
 
 
 def test_policies_learned_offline_from_it(run: RunFolder, tmp_path: Path) -> None:
-    collect(CollectConfig(run.path, "rooms/test-v0", steps=60, workers=0, out=tmp_path, entropy=False))
+    collect(
+        CollectConfig(run.path, "rooms/test-v0", steps=60, workers=0, out=tmp_path, entropy=False)
+    )
     config = OfflineConfig(
         ("rooms/test-v0",),
         root=str(tmp_path),

@@ -1,4 +1,5 @@
-"""The loop as a whole: the same seed twice, interrupted, killed at random moments; the result is always the same."""
+"""The loop as a whole: the same seed twice, interrupted, killed at random moments; the result is
+always the same."""
 
 import dataclasses
 import json
@@ -14,12 +15,13 @@ import pytest
 from run_outcomes import assert_same, outcome
 
 from element_rl.agents.sac import SACConfig
-from element_rl.config import ExploreConfig, config_from_json, resolved
-from element_rl.explore import COMPILING, Explorer, Interrupted, Progress, explore, metric_columns
-from element_rl.files import read_json, write_json
-from element_rl.launch import create_run, reopen_run
 from element_rl.rewards.element import ElementReward
-from element_rl.runs import RunFolder
+from element_rl.runs.folder import RunFolder
+from element_rl.runs.watching import COMPILING, Interrupted, Progress
+from element_rl.storage.files import read_json, write_json
+from element_rl.training.off_policy.config import ExploreConfig, config_from_json, resolved
+from element_rl.training.off_policy.explore import Explorer, explore, metric_columns
+from element_rl.training.off_policy.launch import create_run, reopen_run
 
 SMALL = ExploreConfig(
     "Hopper-v5",
@@ -33,7 +35,10 @@ SMALL = ExploreConfig(
     update_steps=100,
     random_seeds=0,
     workers=0,
-    env_options=("max_episode_steps=100", "terminate_when_unhealthy=true"),  # episodes of unequal length
+    env_options=(
+        "max_episode_steps=100",
+        "terminate_when_unhealthy=true",
+    ),  # episodes of unequal length
     sac=SACConfig(hidden_sizes=(16, 16), batch_size=16, learn_start=200),
 )
 
@@ -51,8 +56,11 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, watched: list[Progress
     return run
 
 
-def test_a_watcher_is_told_when_programs_compile(undisturbed: RunFolder, watched: list[Progress]) -> None:
-    """At the beginning, before the first update and before the first line of metrics; then of every chunk."""
+def test_a_watcher_is_told_when_programs_compile(
+    undisturbed: RunFolder, watched: list[Progress]
+) -> None:
+    """At the beginning, before the first update and before the first line of metrics; then of every
+    chunk."""
     assert [(now.step, now.doing) for now in watched if now.doing] == [
         (0, COMPILING),
         (200, COMPILING),
@@ -69,7 +77,14 @@ def test_metrics_and_summary(undisturbed: RunFolder) -> None:
     last = metrics["step"] == 1_600
     assert (metrics["coverage"][last] > 5).all()
     assert (metrics["memory_size"][last] > 300).all()
-    for name in ("critic_loss", "actor_loss", "temperature", "q_mean", "reward_episodic", "reward_lifelong"):
+    for name in (
+        "critic_loss",
+        "actor_loss",
+        "temperature",
+        "q_mean",
+        "reward_episodic",
+        "reward_lifelong",
+    ):
         assert np.isfinite(metrics[name][last]).all(), name
     assert (metrics["episodic_entropy"][last] > 0).all()
     assert (metrics["entropy_saturation"][last] <= 1).all()
@@ -78,7 +93,14 @@ def test_metrics_and_summary(undisturbed: RunFolder) -> None:
     assert summary["seeds"] == [0, 1]
     for name in ("coverage", "episodic_entropy", "extrinsic_return", "best_return", "best_length"):
         assert len(summary[name]) == 2
-    for name in ("env", "reward", "wall_seconds", "env_steps_per_second", "versions", "random_policy"):
+    for name in (
+        "env",
+        "reward",
+        "wall_seconds",
+        "env_steps_per_second",
+        "versions",
+        "random_policy",
+    ):
         assert name in summary
     assert undisturbed.checkpoint_steps() == [400, 800, 1200, 1600]
     visits = undisturbed.load_visits()
@@ -92,7 +114,8 @@ def test_the_same_seed_twice(undisturbed: RunFolder, tmp_path: Path) -> None:
 
 
 def test_interrupted_anywhere_and_resumed(undisturbed: RunFolder, tmp_path: Path) -> None:
-    """Stopped after 7, then 16 chunks: in the middle of episodes, of a log interval, of an update window."""
+    """Stopped after 7, then 16 chunks: in the middle of episodes, of a log interval, of an update
+    window."""
     run = create_run(SMALL, tmp_path / "run")
     for chunks in (7, 16):
         calls = []
@@ -108,7 +131,8 @@ def test_interrupted_anywhere_and_resumed(undisturbed: RunFolder, tmp_path: Path
 
 
 def test_several_environments_per_agent_are_resumed_and_shared_by_workers(tmp_path: Path) -> None:
-    """Four environments of each agent; stopped in the middle of episodes, in one process and in three."""
+    """Four environments of each agent; stopped in the middle of episodes, in one process and in
+    three."""
     config = dataclasses.replace(SMALL, envs_per_agent=4, steps=1_200, replay_size=4_000)
     whole = create_run(config, tmp_path / "whole")
     explore(config, whole)
@@ -167,7 +191,9 @@ def test_random_and_extrinsic(tmp_path: Path) -> None:
 
 
 def test_a_random_policy_beside_a_reward_with_options(tmp_path: Path) -> None:
-    config = dataclasses.replace(SMALL, credit="state", reward_options=("renyi_order=2.0",), steps=600, random_seeds=1)
+    config = dataclasses.replace(
+        SMALL, credit="state", reward_options=("renyi_order=2.0",), steps=600, random_seeds=1
+    )
     assert explore(config, create_run(config, tmp_path / "run"))["random_policy"]["steps"] == 600
 
 
@@ -184,7 +210,9 @@ def test_the_random_policy_leaves_its_map(tmp_path: Path) -> None:
 
 
 def test_an_environment_without_positions(tmp_path: Path) -> None:
-    config = dataclasses.replace(SMALL, env="Pendulum-v1", steps=600, env_options=(), random_seeds=1)
+    config = dataclasses.replace(
+        SMALL, env="Pendulum-v1", steps=600, env_options=(), random_seeds=1
+    )
     run = create_run(config, tmp_path / "run")
     summary = explore(config, run)
     assert summary["coverage"] == [None, None]
@@ -194,8 +222,27 @@ def test_an_environment_without_positions(tmp_path: Path) -> None:
 def test_killed_at_random_moments_ten_times(tmp_path: Path) -> None:
     """kill -9, resume, ten times in a row; through the command line, with worker processes."""
     arguments = [
-        *("Hopper-v5", "--steps", "2400", "--seeds", "2", "--replay-size", "3000", "--chunk-steps", "40"),
-        *("--log-every", "200", "--checkpoint-every", "80", "--update-interval", "200", "--update-steps", "100"),
+        *(
+            "Hopper-v5",
+            "--steps",
+            "2400",
+            "--seeds",
+            "2",
+            "--replay-size",
+            "3000",
+            "--chunk-steps",
+            "40",
+        ),
+        *(
+            "--log-every",
+            "200",
+            "--checkpoint-every",
+            "80",
+            "--update-interval",
+            "200",
+            "--update-steps",
+            "100",
+        ),
         *("--random-seeds", "0", "--no-figures", "--env-options", "max_episode_steps=100"),
         *("--sac.hidden-sizes", "16", "16", "--sac.batch-size", "16", "--sac.learn-start", "200"),
     ]
@@ -215,7 +262,9 @@ def test_killed_at_random_moments_ten_times(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     out = tmp_path / "killed"
     killed = 0
-    for more in rng.permutation([0, 0, 1, 1, 2, 2, 3, 4, 5, 5]):  # checkpoints, of 30 in all: 23 are written before
+    for more in rng.permutation(
+        [0, 0, 1, 1, 2, 2, 3, 4, 5, 5]
+    ):  # checkpoints, of 30 in all: 23 are written before
         process = launch(out)
         before = checkpoints(out)
         while process.poll() is None and checkpoints(out) < before + more:
@@ -246,7 +295,9 @@ def test_sigterm_writes_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> No
         "--log-every",
         "100",
     ]
-    process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        [*command, *options], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
     metrics = tmp_path / "run" / "metrics.csv"
     while process.poll() is None and not metrics.exists():
         time.sleep(0.1)
@@ -282,17 +333,30 @@ def test_only_the_task_ends_an_episode_by_falling() -> None:
     def options(reward: str, *given: str) -> tuple[str, ...]:
         return resolved(ExploreConfig("Hopper", reward=reward, env_options=given))[0].env_options
 
-    assert options("element") == options("rnd") == options("random") == ("terminate_when_unhealthy=false",)
-    assert options("extrinsic") == ("terminate_when_unhealthy=true",)  # and so for the random policy beside it
+    assert (
+        options("element")
+        == options("rnd")
+        == options("random")
+        == ("terminate_when_unhealthy=false",)
+    )
+    assert options("extrinsic") == (
+        "terminate_when_unhealthy=true",
+    )  # and so for the random policy beside it
     assert options("element", "terminate_when_unhealthy=true") == ("terminate_when_unhealthy=true",)
     assert resolved(ExploreConfig("PointMaze"))[0].env_options == ()
 
 
 def test_element_takes_the_options_that_have_no_flag_of_their_own() -> None:
-    config = ExploreConfig("PointMaze", steps=1000, reward_options=("renyi_order=2.0", "num_neighbours=5"))
+    config = ExploreConfig(
+        "PointMaze", steps=1000, reward_options=("renyi_order=2.0", "num_neighbours=5")
+    )
     reward = resolved(config)[2]
     assert isinstance(reward, ElementReward)
-    assert (reward.config.renyi_order, reward.config.num_neighbours, reward.config.update_interval) == (2, 5, 100)
+    assert (
+        reward.config.renyi_order,
+        reward.config.num_neighbours,
+        reward.config.update_interval,
+    ) == (2, 5, 100)
     for given, said in (
         ("lifelong_weight=1", "an option of its own: --beta"),
         ("bandwidth=1", "an option of its own: --bandwidth"),
@@ -310,7 +374,11 @@ def test_the_kernel_of_kde_is_narrower_than_the_paper_s_unless_said() -> None:
         return reward.config.bandwidth
 
     assert (bandwidth("Hopper"), bandwidth("Walker2d", estimator="kde")) == (0.1, 0.1)
-    assert (bandwidth("Ant"), bandwidth("PointMaze"), bandwidth("Hopper", estimator="renyi")) == (1.0, 1.0, 1.0)
+    assert (bandwidth("Ant"), bandwidth("PointMaze"), bandwidth("Hopper", estimator="renyi")) == (
+        1.0,
+        1.0,
+        1.0,
+    )
     assert (bandwidth("Hopper", bandwidth=1.0), bandwidth("Ant", bandwidth=3.0)) == (1.0, 3.0)
 
 
@@ -321,8 +389,11 @@ def test_states_are_paid_what_they_add_unless_the_paper_s_form_is_asked_for() ->
         assert reward.config.credit == credit
 
 
-def test_the_environment_s_reward_beside_an_intrinsic_one(undisturbed: RunFolder, tmp_path: Path) -> None:
-    """It is learned from, logged and resumed with; without it a run is as it was, also in a folder that is older."""
+def test_the_environment_s_reward_beside_an_intrinsic_one(
+    undisturbed: RunFolder, tmp_path: Path
+) -> None:
+    """It is learned from, logged and resumed with; without it a run is as it was, also in a folder
+    that is older."""
     config = dataclasses.replace(SMALL, steps=800, seeds=1, extrinsic_weight=0.25)
     whole, parts = (create_run(config, tmp_path / name) for name in ("whole", "parts"))
     explore(config, whole)
@@ -332,7 +403,11 @@ def test_the_environment_s_reward_beside_an_intrinsic_one(undisturbed: RunFolder
     explore(config, reopen_run(config, parts.path), resume=True)
     assert_same(outcome(whole), outcome(parts))
     metrics, policy = outcome(whole)
-    expected = metrics["reward_episodic"] + 0.5 * metrics["reward_lifelong"] + 0.25 * metrics["reward_extrinsic"]
+    expected = (
+        metrics["reward_episodic"]
+        + 0.5 * metrics["reward_lifelong"]
+        + 0.25 * metrics["reward_extrinsic"]
+    )
     np.testing.assert_allclose(metrics["reward_learned"], expected, rtol=1e-5)
     assert np.isfinite(expected[-1])
     assert not np.array_equal(policy["weight_0"][0], undisturbed.load_policy(800)["weight_0"][0])
@@ -355,7 +430,9 @@ def test_a_run_from_before_a_setting_was_there_is_continued(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("reward", ["extrinsic", "random"])
 def test_the_environment_s_reward_has_no_weight_where_nothing_is_beside_it(reward: str) -> None:
-    with pytest.raises(ValueError, match=f"to an intrinsic one, and {reward} is none: leave it out"):
+    with pytest.raises(
+        ValueError, match=f"to an intrinsic one, and {reward} is none: leave it out"
+    ):
         resolved(ExploreConfig("PointMaze", reward, extrinsic_weight=1.0))
     with pytest.raises(ValueError, match="--extrinsic-weight must be a finite number, got nan"):
         ExploreConfig("PointMaze", extrinsic_weight=float("nan"))

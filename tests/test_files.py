@@ -13,7 +13,7 @@ import faiss
 import numpy as np
 import pytest
 
-from element_rl.files import (
+from element_rl.storage.files import (
     FileError,
     append,
     locked,
@@ -68,7 +68,11 @@ class Settings:
 def test_json_comes_back(tmp_path: Path) -> None:
     write_json(tmp_path / "x.json", {"β": [1, 2.5, None], 3: "three"})
     assert read_json(tmp_path / "x.json") == {"β": [1, 2.5, None], "3": "three"}
-    value = {"settings": Settings(Path("runs/a")), "coverage": np.array([1.0, np.nan]), "steps": np.int32(4)}
+    value = {
+        "settings": Settings(Path("runs/a")),
+        "coverage": np.array([1.0, np.nan]),
+        "steps": np.int32(4),
+    }
     write_json(tmp_path / "x.json", value)
     assert read_json(tmp_path / "x.json") == {
         "settings": {"out": "runs/a", "sizes": [1, 2], "clip": None},
@@ -76,7 +80,9 @@ def test_json_comes_back(tmp_path: Path) -> None:
         "steps": 4,
     }
     write_json(tmp_path / "x.json", [1])
-    with pytest.raises(FileError, match=r"x\.json is damaged \(it holds no JSON object\): ask a friend\."):
+    with pytest.raises(
+        FileError, match=r"x\.json is damaged \(it holds no JSON object\): ask a friend\."
+    ):
         read_json_object(tmp_path / "x.json", "ask a friend")
 
 
@@ -105,13 +111,16 @@ def test_a_failed_write_leaves_the_old_file_and_no_rest(tmp_path: Path) -> None:
         write_atomically(path, half)
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["x.txt"]
-    with pytest.raises(FileError, match=r"x\.txt/deep/y\.json could not be written \(Not a directory\)"):
+    with pytest.raises(
+        FileError, match=r"x\.txt/deep/y\.json could not be written \(Not a directory\)"
+    ):
         write_json(path / "deep" / "y.json", {})
 
 
 @pytest.fixture
 def small_files() -> Iterator[None]:
-    """The operating system refuses more than 64 kB per file: a longer write fails half way, for real."""
+    """The operating system refuses more than 64 kB per file: a longer write fails half way, for
+    real."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (65_536, limits[1]))
@@ -133,11 +142,15 @@ def test_no_room_for_more(tmp_path: Path) -> None:
     ) as caught:
         write_arrays(arrays, {"a": np.zeros(1_000_000)})
     assert str(caught.value).count("\n") == 0
-    with pytest.raises(FileError, match=r"x\.json could not be written \(File too large; 100,003 bytes are needed"):
+    with pytest.raises(
+        FileError, match=r"x\.json could not be written \(File too large; 100,003 bytes are needed"
+    ):
         write_json(text, "x" * 100_000)
     vectors = faiss.IndexFlatL2(8)
     vectors.add(np.zeros((50_000, 8), np.float32))
-    with pytest.raises(FileError, match=r"x\.faiss could not be written \(File too large; [\d,]+ bytes are free\)"):
+    with pytest.raises(
+        FileError, match=r"x\.faiss could not be written \(File too large; [\d,]+ bytes are free\)"
+    ):
         write_atomically(index, lambda path: faiss.write_index(vectors, str(path)))
     assert before == {path: path.read_bytes() for path in tmp_path.iterdir()}
 
@@ -145,7 +158,9 @@ def test_no_room_for_more(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("small_files")
 def test_what_is_appended_is_never_cut_short(tmp_path: Path) -> None:
     append(tmp_path / "x.csv", b"a" * 60_000)
-    with pytest.raises(FileError, match=r"x\.csv could not be written \(File too large; 10,000 bytes are needed"):
+    with pytest.raises(
+        FileError, match=r"x\.csv could not be written \(File too large; 10,000 bytes are needed"
+    ):
         append(tmp_path / "x.csv", b"b" * 10_000)
     append(tmp_path / "x.csv", b"c" * 5_000)
     assert (tmp_path / "x.csv").read_bytes() == b"a" * 60_000 + b"c" * 5_000

@@ -8,12 +8,14 @@ import pytest
 import tyro
 
 from element_rl.cli import COMMANDS, main
-from element_rl.options import read_options
+from element_rl.commands.options import read_options
+from element_rl.commands.study import MAZE, MODULES
 from element_rl.rewards import INTRINSIC_NAMES, TRAINING_NAMES
-from element_rl.studies.command import MAZE, MODULES
 
 # How a text begins that goes on from the option's name, which a newcomer cannot complete.
-FRAGMENTS = re.compile(r"(of|for|per|in|to|at|as|by|from|with|whose|instead|its|their|and|also)\b", re.IGNORECASE)
+FRAGMENTS = re.compile(
+    r"(of|for|per|in|to|at|as|by|from|with|whose|instead|its|their|and|also)\b", re.IGNORECASE
+)
 FILE = "FILE.py:FUNCTION"
 WIDTH = 110  # columns; beyond 130 tyro may print two tables side by side
 
@@ -102,7 +104,9 @@ def test_all_rewards_that_a_command_takes_are_listed(
     assert list(dict.fromkeys(listed)) == [*names, FILE]
     assert main([command, *environment, "--reward", "foo"]) == 2
     error = capsys.readouterr().err
-    assert f"no reward called 'foo'; choose one of {', '.join(names)}, or {FILE} of your own." in error
+    assert (
+        f"no reward called 'foo'; choose one of {', '.join(names)}, or {FILE} of your own." in error
+    )
 
 
 def test_every_study_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,5 @@
-"""The device side on real chunks: notes stay exact, the bonus reaches the critic's target, populations do not leak."""
+"""The device side on real chunks: notes stay exact, the bonus reaches the critic's target,
+populations do not leak."""
 
 import dataclasses
 from typing import Any
@@ -8,15 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from element_rl import replay as ring
+from element_rl.acting.collector import Chunk, Collector
 from element_rl.agents import sac
 from element_rl.agents.sac import Batch, SACConfig
-from element_rl.envs.collector import Chunk, Collector
-from element_rl.learner import Learner
 from element_rl.memory.graph import GraphConfig
-from element_rl.replay import FinishedEpisode
+from element_rl.replay import ring
+from element_rl.replay.ledger import FinishedEpisode
 from element_rl.rewards import make_reward
 from element_rl.rewards.element import in_update_window
+from element_rl.training.off_policy.learner import Learner
 
 SMALL = SACConfig(hidden_sizes=(16, 16), batch_size=16, learn_start=100)
 ENV = "Hopper-v5"  # short episodes, so that many end
@@ -35,7 +36,9 @@ def chunks() -> tuple[list[Chunk], object]:
 
 def collected_chunks(number: int = 12, num_envs: int = 1) -> tuple[list[Chunk], object]:
     options = {"max_episode_steps": 60}
-    with Collector(ENV, [3, 4], CHUNK, None, {}, options, num_workers=0, num_envs=num_envs) as collector:
+    with Collector(
+        ENV, [3, 4], CHUNK, None, {}, options, num_workers=0, num_envs=num_envs
+    ) as collector:
         collected = []
         for index in range(number):
             collector.start(index, None)
@@ -43,8 +46,15 @@ def collected_chunks(number: int = 12, num_envs: int = 1) -> tuple[list[Chunk], 
         return collected, collector.spec
 
 
-def make_learner(spec, seeds=(3, 4), capacity: int = 2_000, reward=None, num_envs: int = 1, **options) -> Learner:
-    settings = {"memory": "exact", "update_interval": 100, "update_steps": 40, "estimator": "renyi"} | options
+def make_learner(
+    spec, seeds=(3, 4), capacity: int = 2_000, reward=None, num_envs: int = 1, **options
+) -> Learner:
+    settings = {
+        "memory": "exact",
+        "update_interval": 100,
+        "update_steps": 40,
+        "estimator": "renyi",
+    } | options
     reward = make_reward("element", **settings) if reward is None else reward
     agent = sac.agent(SMALL, spec.observation_dim, spec.action_dim)
     return Learner(
@@ -61,30 +71,41 @@ def make_learner(spec, seeds=(3, 4), capacity: int = 2_000, reward=None, num_env
 
 @pytest.fixture(scope="module")
 def filled(chunks) -> tuple[Learner, list[FinishedEpisode]]:
-    """A learner with all chunks, for tests that change nothing in it, and the episodes that have ended."""
+    """A learner with all chunks, for tests that change nothing in it, and the episodes that have
+    ended."""
     collected, spec = chunks
     learner = make_learner(spec)
     return learner, [episode for chunk in collected for episode in learner.ingest(chunk)]
 
 
 def one_agent(state: Any, agent: int) -> Any:
-    """What one agent of a population has, in NumPy: to take it from the device would be a program for every shape."""
+    """What one agent of a population has, in NumPy: to take it from the device would be a program
+    for every shape."""
     return jax.tree.map(lambda leaf: leaf[agent], jax.device_get(state))
 
 
 def agent_chunk(chunk: Chunk, agent: int) -> Chunk:
-    return Chunk(**{f.name: getattr(chunk, f.name)[agent : agent + 1] for f in dataclasses.fields(Chunk)})
+    return Chunk(
+        **{f.name: getattr(chunk, f.name)[agent : agent + 1] for f in dataclasses.fields(Chunk)}
+    )
 
 
 @pytest.mark.parametrize(
     ("memory", "capacity", "num_envs"),
-    [("exact", 2_000, 1), ("hnsw", 2_000, 1), ("exact", 300, 1), ("exact", 1_000, 5), ("hnsw", 2_000, 2)],
+    [
+        ("exact", 2_000, 1),
+        ("hnsw", 2_000, 1),
+        ("exact", 300, 1),
+        ("exact", 1_000, 5),
+        ("hnsw", 2_000, 2),
+    ],
 )
 def test_notes_equal_a_fresh_query_after_any_number_of_chunks(
     chunks, memory: str, capacity: int, num_envs: int
 ) -> None:
-    """Every sampleable transition's note is the three nearest of all states that entered, its own node left out —
-    also after the ring has come round, and where an agent has several environments."""
+    """Every sampleable transition's note is the three nearest of all states that entered, its own
+    node left out — also after the ring has come round, and where an agent has several environments.
+    """
     collected, spec = chunks if num_envs == 1 else collected_chunks(24, num_envs)
     learner = make_learner(spec, memory=memory, capacity=capacity, num_envs=num_envs)
     entered: list[list[np.ndarray]] = [[], []]
@@ -103,19 +124,28 @@ def test_notes_equal_a_fresh_query_after_any_number_of_chunks(
         replay = one_agent(learner.state.replay, agent)
         tails, counts = learner.ledger.sampleable()[agent]
         assert counts.sum() > 0.25 * capacity if capacity < 1000 else counts.sum() > 400
-        rings = [(tail + num_envs * np.arange(count)) % capacity for tail, count in zip(tails, counts, strict=True)]
+        rings = [
+            (tail + num_envs * np.arange(count)) % capacity
+            for tail, count in zip(tails, counts, strict=True)
+        ]
         slots = replay.sampleable[np.concatenate(rings)]
         states = replay.state[(slots + num_envs) % capacity]
-        distances = np.linalg.norm(states[:, None].astype(np.float64) - memory_states[None], axis=-1)
+        distances = np.linalg.norm(
+            states[:, None].astype(np.float64) - memory_states[None], axis=-1
+        )
         for row, state in enumerate(states):
             own = own_of[agent].get(state.tobytes())
             if own is not None:
                 distances[row, own] = np.inf
         expected = np.sort(distances, axis=1)[:, :3]
-        np.testing.assert_allclose(replay.notes["neighbour_distances"][slots], expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            replay.notes["neighbour_distances"][slots], expected, rtol=1e-4, atol=1e-5
+        )
 
 
-def test_entropy_notes_are_those_of_the_own_episode(filled: tuple[Learner, list[FinishedEpisode]]) -> None:
+def test_entropy_notes_are_those_of_the_own_episode(
+    filled: tuple[Learner, list[FinishedEpisode]],
+) -> None:
     learner, finished = filled
     replay = jax.device_get(learner.state.replay)
     for episode in finished:
@@ -143,11 +173,14 @@ def test_agent_in_a_population_equals_agent_alone(chunks) -> None:
         np.testing.assert_allclose(a, b, rtol=2e-3, atol=1e-4)
 
 
-def test_the_bonus_and_nothing_else_reaches_the_critic_target(filled: tuple[Learner, list[FinishedEpisode]]) -> None:
+def test_the_bonus_and_nothing_else_reaches_the_critic_target(
+    filled: tuple[Learner, list[FinishedEpisode]],
+) -> None:
     """Doubling β changes the target by exactly β·r_l; a constant reward changes it by a constant."""
     learner, _ = filled
     agent, state, replay = (
-        one_agent(part, 0) for part in (learner.state.agents, learner.state.rewards, learner.state.replay)
+        one_agent(part, 0)
+        for part in (learner.state.agents, learner.state.rewards, learner.state.replay)
     )
     tail, count = jnp.asarray(learner.ledger.sampleable()[0])
     batch = jax.jit(ring.sample, static_argnums=2)(replay, jax.random.key(0), 64, tail, count)
@@ -155,12 +188,16 @@ def test_the_bonus_and_nothing_else_reaches_the_critic_target(filled: tuple[Lear
 
     @jax.jit
     def target(rewards: jax.Array) -> jax.Array:
-        learned = Batch(batch.observation, batch.action, rewards, batch.next_observation, batch.terminated)
+        learned = Batch(
+            batch.observation, batch.action, rewards, batch.next_observation, batch.terminated
+        )
         return sac.critic_target(agent, learned, noise, 0.99)
 
     reward_of, terms_of = jax.jit(learner.reward.reward), jax.jit(learner.reward.reward_terms)
     plain = np.asarray(reward_of(state, batch))
-    doubled = np.asarray(reward_of(state._replace(lifelong_weight=2 * state.lifelong_weight), batch))
+    doubled = np.asarray(
+        reward_of(state._replace(lifelong_weight=2 * state.lifelong_weight), batch)
+    )
     lifelong = np.asarray(terms_of(state, batch)["reward_lifelong"])
     assert float(lifelong.max()) == 1.0
     np.testing.assert_allclose(target(doubled) - target(plain), 0.5 * lifelong, atol=1e-4)
@@ -197,13 +234,19 @@ def test_nothing_is_traced_again(chunks) -> None:
     assert [f._cache_size() for f in (learner._ingest, learner._finish, learner._update)] == before
 
 
-def test_shannon_entropies_of_the_latest_episodes(filled: tuple[Learner, list[FinishedEpisode]]) -> None:
+def test_shannon_entropies_of_the_latest_episodes(
+    filled: tuple[Learner, list[FinishedEpisode]],
+) -> None:
     learner, finished = filled
     last = {episode.agent: episode for episode in finished}
-    start, length = (np.array([getattr(last[a], name) for a in range(2)]) for name in ("start", "length"))
+    start, length = (
+        np.array([getattr(last[a], name) for a in range(2)]) for name in ("start", "length")
+    )
     values = np.asarray(learner.shannon_entropies(start, length))
     for agent in range(2):
-        states = np.asarray(learner.state.replay.state, np.float64)[agent, start[agent] + 1 + np.arange(length[agent])]
+        states = np.asarray(learner.state.replay.state, np.float64)[
+            agent, start[agent] + 1 + np.arange(length[agent])
+        ]
         kernel = np.exp(-np.square(states[:, None] - states[None]).sum(-1) / 2.0)
         eigenvalues = np.clip(np.linalg.eigvalsh(kernel / len(states)), 0, None)
         expected = np.log2((eigenvalues**1.001).sum()) / (1 - 1.001)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from element_rl.files import FileError
-from element_rl.manifests import MANIFEST, read_manifest, verify, write_manifest
+from element_rl.storage.files import FileError
+from element_rl.storage.manifests import MANIFEST, read_manifest, verify, write_manifest
 
 
 @pytest.fixture
@@ -32,7 +32,9 @@ def test_damage_is_named(folder: Path) -> None:
     with pytest.raises(FileError, match=r"/a is damaged \(its SHA-256 is not .*\): ask a friend\."):
         verify(folder, "a", "ask a friend")
     (folder / "a").write_text("longer")
-    with pytest.raises(FileError, match=r"/a is damaged \(it has 6 bytes, and had 1 when written\): ask a friend\."):
+    with pytest.raises(
+        FileError, match=r"/a is damaged \(it has 6 bytes, and had 1 when written\): ask a friend\."
+    ):
         verify(folder, "a", "ask a friend")
     (folder / "a").unlink()
     with pytest.raises(FileError, match=r"/a is missing: ask a friend\."):

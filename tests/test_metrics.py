@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from element_rl.envs.collector import Chunk
+from element_rl.acting.collector import Chunk
 from element_rl.envs.robots import describe
 from element_rl.envs.screens import describe_screen
-from element_rl.metrics import Tracker
-from element_rl.metrics_log import best_episodes
-from element_rl.on_policy.measures import Measures
-from element_rl.replay import Ledger
+from element_rl.replay.ledger import Ledger
+from element_rl.runs.metrics_log import best_episodes
+from element_rl.training.off_policy.measures import Tracker
+from element_rl.training.on_policy.measures import Measures
 
 
 def chunk(rewards: list[float | None]) -> Chunk:
@@ -43,13 +43,17 @@ def best(tracker: Tracker) -> tuple[list, list]:
 
 
 def test_the_best_episode_goes_over_chunks() -> None:
-    """Returns 3 in three steps, 7 in four (begun in the first chunk, ended in the second), 5 in one."""
+    """Returns 3 in three steps, 7 in four (begun in the first chunk, ended in the second), 5 in
+    one."""
     tracker = seen([[1.0, 1.0, 1.0, None, 1.0, 1.0], [1.0, 4.0, None, 5.0, None, 100.0]])
     assert best(tracker) == ([7.0], [4])
 
 
 def test_of_equal_returns_the_shortest_counts() -> None:
-    assert best(seen([[0.0, 0.0, 1.0, None, 0.0, 1.0, None, 0.0, 0.0, 0.0, 1.0, None]])) == ([1.0], [2])
+    assert best(seen([[0.0, 0.0, 1.0, None, 0.0, 1.0, None, 0.0, 0.0, 0.0, 1.0, None]])) == (
+        [1.0],
+        [2],
+    )
 
 
 def test_who_has_finished_none_has_no_best() -> None:
@@ -71,4 +75,6 @@ def test_the_same_on_screens() -> None:
     arrays = Measures(describe_screen("Rooms-v0"), 1, 4).to_arrays()
     older = Measures(describe_screen("Rooms-v0"), 1, 4)
     older.restore({name: array for name, array in arrays.items() if not name.startswith("best_")})
-    assert best_episodes(older.best_return.tolist(), older.best_length.tolist())["best_length"] == [None]
+    assert best_episodes(older.best_return.tolist(), older.best_length.tolist())["best_length"] == [
+        None
+    ]

@@ -1,4 +1,5 @@
-"""What a run logs: exact after a round trip, cut where a checkpoint was, and named where it is damaged."""
+"""What a run logs: exact after a round trip, cut where a checkpoint was, and named where it is
+damaged."""
 
 from pathlib import Path
 
@@ -6,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from element_rl.files import FileError
-from element_rl.runs import METRIC_COLUMNS, RunFolder
+from element_rl.runs.folder import METRIC_COLUMNS, RunFolder
+from element_rl.storage.files import FileError
 
 CONFIG = {"env": "Ant-v5", "reward": "element"}
 
@@ -22,8 +23,12 @@ def row(step: int, seed: int, **values) -> dict:
 
 
 def test_metrics_round_trip(run: RunFolder) -> None:
-    run.append_metrics([row(100, 0, coverage=7, critic_loss=np.float32(0.1)), row(100, 1, coverage=None)])
-    run.append_metrics([row(200, 0, coverage=jnp.int32(9), critic_loss=float("nan")), row(200, 1, q_mean=1e-30)])
+    run.append_metrics(
+        [row(100, 0, coverage=7, critic_loss=np.float32(0.1)), row(100, 1, coverage=None)]
+    )
+    run.append_metrics(
+        [row(200, 0, coverage=jnp.int32(9), critic_loss=float("nan")), row(200, 1, q_mean=1e-30)]
+    )
     text = run.metrics_path.read_text().splitlines()
     assert text[0] == ",".join(METRIC_COLUMNS)
     assert text[1] == "100,0,,,,,7,,,,,0.1,,,,,,"
@@ -38,7 +43,9 @@ def test_metrics_round_trip(run: RunFolder) -> None:
 
 
 def test_metrics_have_the_columns_they_were_created_with(tmp_path: Path) -> None:
-    run = RunFolder.create(tmp_path / "run", CONFIG, metric_columns=(*METRIC_COLUMNS, "predictor_loss"))
+    run = RunFolder.create(
+        tmp_path / "run", CONFIG, metric_columns=(*METRIC_COLUMNS, "predictor_loss")
+    )
     run.append_metrics([row(1, 0, predictor_loss=2.0)])
     reopened = RunFolder.open(run.path)
     reopened.append_metrics([row(2, 0, predictor_loss=1.0)])
@@ -74,7 +81,9 @@ def test_damaged_metrics_are_named(run: RunFolder) -> None:
     run.append_metrics([row(1, 0), row(2, 0)])
     good = run.metrics_path.read_text()
     run.metrics_path.write_text(good + "3,0\n")
-    with pytest.raises(FileError, match=r"metrics\.csv is damaged in line 4 \(2 fields, 18 columns\)"):
+    with pytest.raises(
+        FileError, match=r"metrics\.csv is damaged in line 4 \(2 fields, 18 columns\)"
+    ):
         run.read_metrics()
     run.metrics_path.write_text(good.replace("2,0,", "2,0,many"))
     with pytest.raises(FileError, match=r"something else than numbers in column episodes"):

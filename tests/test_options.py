@@ -5,7 +5,7 @@ from typing import Literal
 
 import pytest
 
-from element_rl.options import read_options, whole_number
+from element_rl.commands.options import read_options, whole_number
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,15 @@ def read(*arguments: str, default: Settings | None = None) -> Settings:
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("7", 7), ("-3", -3), ("1_000", 1000), ("1e6", 1_000_000), ("2.5e5", 250_000), ("1E3", 1000), ("4.0", 4)],
+    [
+        ("7", 7),
+        ("-3", -3),
+        ("1_000", 1000),
+        ("1e6", 1_000_000),
+        ("2.5e5", 250_000),
+        ("1E3", 1000),
+        ("4.0", 4),
+    ],
 )
 def test_counts(text: str, number: int) -> None:
     assert whole_number(text) == number
@@ -55,7 +63,10 @@ def test_what_may_be_left_out() -> None:
     given = Settings(every=3, bounds=(0.0, 1.5), estimator="knn")
     assert read("--every", "3", "--bounds", "0", "1.5", "--estimator", "knn") == given
     assert read(default=given) == given
-    assert read("--every", "None", "--bounds", "None", "--estimator", "None", default=given) == Settings()
+    assert (
+        read("--every", "None", "--bounds", "None", "--estimator", "None", default=given)
+        == Settings()
+    )
 
 
 def test_what_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,7 +80,10 @@ def test_what_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_help_tells_the_defaults_of_a_resumed_run(capsys: pytest.CaptureFixture[str]) -> None:
-    for default, told in ((None, "(default: a tenth of --steps)"), (Settings(every=3), "(default: 3)")):
+    for default, told in (
+        (None, "(default: a tenth of --steps)"),
+        (Settings(every=3), "(default: 3)"),
+    ):
         with pytest.raises(SystemExit):
             read("--help", default=default)
         assert f"Steps between two checkpoints. {told}" in " ".join(capsys.readouterr().out.split())

@@ -1,4 +1,5 @@
-"""An environment of a user's own package, by `package:Env-v0`: every command finds it again in a fresh process."""
+"""An environment of a user's own package, by `package:Env-v0`: every command finds it again in a
+fresh process."""
 
 import json
 import shutil
@@ -11,23 +12,32 @@ import own_world
 import pytest
 from own_world import SCREEN, START, WALK
 
-import element_rl.config
+import element_rl.training.off_policy.config
 from element_rl import plots
+from element_rl.acting.rollout_actor import Actor, Surroundings
 from element_rl.cli import main
 from element_rl.datasets.minari_files import read_dataset
-from element_rl.envs.registered import registration_of, with_package
+from element_rl.envs.names import registration_of, with_package
 from element_rl.envs.robots import can_fall, describe
 from element_rl.envs.screens import describe_screen, is_screen
-from element_rl.evaluate import evaluate
-from element_rl.finetune import FinetuneConfig
-from element_rl.finetune.config import task_settings
-from element_rl.on_policy.actor import Actor, Surroundings
-from element_rl.on_policy.config import OnPolicyConfig, resolved
-from element_rl.runs import RunFolder, default_folder
-from element_rl.studies.grid import Cell
+from element_rl.evaluate.checkpoints import evaluate
+from element_rl.runs.folder import RunFolder, default_folder
+from element_rl.studies.engine.grid import Cell
+from element_rl.training.finetune import FinetuneConfig
+from element_rl.training.finetune.config import task_settings
+from element_rl.training.on_policy.config import OnPolicyConfig, resolved
 
 TINY = [
-    *("--replay-size", "400", "--sac.hidden-sizes", "8", "--sac.batch-size", "8", "--sac.learn-start", "60"),
+    *(
+        "--replay-size",
+        "400",
+        "--sac.hidden-sizes",
+        "8",
+        "--sac.batch-size",
+        "8",
+        "--sac.learn-start",
+        "60",
+    ),
     *("--chunk-steps", "20", "--random-seeds", "0", "--workers", "1", "--no-figures"),
 ]
 
@@ -50,7 +60,9 @@ def test_the_whole_name_is_kept(finished: RunFolder) -> None:
     assert finished.config["env"] == finished.config["settings"]["env"] == WALK
     assert finished.read_summary()["env"] == WALK
     assert default_folder(WALK, "element", 0) == Path("runs/OwnWalk-v0-element-0")
-    assert default_folder("ale_py:ALE/Breakout-v5", "my.py:make", 3) == Path("runs/ALE-Breakout-v5-my-3")
+    assert default_folder("ale_py:ALE/Breakout-v5", "my.py:make", 3) == Path(
+        "runs/ALE-Breakout-v5-my-3"
+    )
 
 
 def test_coverage_map_and_trajectories(finished: RunFolder) -> None:
@@ -67,10 +79,28 @@ def test_coverage_map_and_trajectories(finished: RunFolder) -> None:
 
 def test_evaluate_finetune_and_resume_find_it(finished: RunFolder, tmp_path: Path) -> None:
     run = str(finished.path)
-    assert main(["evaluate", run, "--episodes", "1", "--workers", "1", "--out", str(tmp_path / "evaluated")]) == 0
+    assert (
+        main(
+            [
+                "evaluate",
+                run,
+                "--episodes",
+                "1",
+                "--workers",
+                "1",
+                "--out",
+                str(tmp_path / "evaluated"),
+            ]
+        )
+        == 0
+    )
     own_world.forget()
     task, spec, _ = task_settings(FinetuneConfig(finished.path), finished)
-    assert (task.env, task.position, task.bounds) == (WALK, ("x_position", "y_position"), ((-2.0, 8.0), (-1.0, 9.0)))
+    assert (task.env, task.position, task.bounds) == (
+        WALK,
+        ("x_position", "y_position"),
+        ((-2.0, 8.0), (-1.0, 9.0)),
+    )
     assert spec.coverage_bounds == task.bounds
     own_world.forget()
     copy = tmp_path / "copy"
@@ -79,9 +109,21 @@ def test_evaluate_finetune_and_resume_find_it(finished: RunFolder, tmp_path: Pat
     assert RunFolder.open(copy).read_summary()["steps"] == 160
 
 
-def test_collect_finds_it_and_the_dataset_names_the_package(finished: RunFolder, tmp_path: Path) -> None:
+def test_collect_finds_it_and_the_dataset_names_the_package(
+    finished: RunFolder, tmp_path: Path
+) -> None:
     pytest.importorskip("minari")
-    collected = ["--dataset", "own/walk-v0", "--steps", "60", "--out", str(tmp_path), "--workers", "0", "--no-entropy"]
+    collected = [
+        "--dataset",
+        "own/walk-v0",
+        "--steps",
+        "60",
+        "--out",
+        str(tmp_path),
+        "--workers",
+        "0",
+        "--no-entropy",
+    ]
     assert main(["collect", str(finished.path), *collected]) == 0
     own_world.forget()
     dataset = read_dataset("own/walk-v0", tmp_path)
@@ -102,7 +144,10 @@ def _env_spec(root: Path) -> dict[str, Any]:
 def test_a_run_of_an_older_version_is_resumed(finished: RunFolder, tmp_path: Path) -> None:
     """It kept no package, and knew nothing of positions."""
     out = tmp_path / "older"
-    assert main(["explore", WALK, "--reward", "random", "--steps", "60", *TINY, "--out", str(out)]) == 0
+    assert (
+        main(["explore", WALK, "--reward", "random", "--steps", "60", *TINY, "--out", str(out)])
+        == 0
+    )
     settings = json.loads((out / "config.json").read_text())
     for name in ("position", "bounds"):
         del settings["settings"][name]
@@ -117,7 +162,11 @@ def test_a_run_of_an_older_version_is_resumed(finished: RunFolder, tmp_path: Pat
 
 def test_settings_are_resolved_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     described, made = [], []
-    monkeypatch.setattr(element_rl.config, "describe", _counted(element_rl.config.describe, described))
+    monkeypatch.setattr(
+        element_rl.training.off_policy.config,
+        "describe",
+        _counted(element_rl.training.off_policy.config.describe, described),
+    )
     monkeypatch.setattr(gymnasium, "make", _counted(gymnasium.make, made))
     command = [
         "explore",
@@ -160,21 +209,40 @@ def test_the_package_is_no_part_of_what_a_robot_is() -> None:
     assert can_fall("gymnasium:Ant-v5")
     ant, other = describe("Ant"), describe("gymnasium:Ant")
     assert other.name == "gymnasium:Ant-v5"
-    assert (other.observation_dim, other.coverage_bounds) == (ant.observation_dim, ant.coverage_bounds)
-    config = element_rl.config.resolved(element_rl.config.ExploreConfig("gymnasium:Hopper"))[0]
-    assert config.beta == element_rl.config.resolved(element_rl.config.ExploreConfig("Hopper"))[0].beta
+    assert (other.observation_dim, other.coverage_bounds) == (
+        ant.observation_dim,
+        ant.coverage_bounds,
+    )
+    config = element_rl.training.off_policy.config.resolved(
+        element_rl.training.off_policy.config.ExploreConfig("gymnasium:Hopper")
+    )[0]
+    assert (
+        config.beta
+        == element_rl.training.off_policy.config.resolved(
+            element_rl.training.off_policy.config.ExploreConfig("Hopper")
+        )[0].beta
+    )
 
 
-def test_a_module_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    (tmp_path / "lying_here.py").write_text("raise AttributeError(\"module 'mujoco' has no attribute\")\n")
+def test_a_module_in_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    (tmp_path / "lying_here.py").write_text(
+        "raise AttributeError(\"module 'mujoco' has no attribute\")\n"
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     assert main(["explore", "lying_here:Any-v0"]) == 2
     error = capsys.readouterr().err.strip()
-    assert "Module 'lying_here' of environment 'Any-v0' cannot be imported: AttributeError: module 'mujoco'" in error
+    assert (
+        "Module 'lying_here' of environment 'Any-v0' cannot be imported: AttributeError: module "
+        "'mujoco'" in error
+    )
     assert "\n" not in error
 
 
 def test_cells_of_studies_keep_their_names() -> None:
-    config = element_rl.config.ExploreConfig("Ant-v5", reward="rnd")
-    assert Cell("Ant-v5", "rnd", config).name == "Ant-v5-rnd-f6921d15"  # as before there were positions
+    config = element_rl.training.off_policy.config.ExploreConfig("Ant-v5", reward="rnd")
+    assert (
+        Cell("Ant-v5", "rnd", config).name == "Ant-v5-rnd-f6921d15"
+    )  # as before there were positions

@@ -1,6 +1,8 @@
-"""What is published: the wheel and the source distribution are built, installed apart from the checkout, and used.
+"""What is published: the wheel and the source distribution are built, installed apart from the
+checkout, and used.
 
-The installed command runs with the core dependencies only: imports of what belongs to an extra are refused.
+The installed command runs with the core dependencies only: imports of what belongs to an extra are
+refused.
 """
 
 import os
@@ -21,10 +23,24 @@ from element_rl.cli import COMMANDS, NOBODY_READS
 
 CHECKOUT = Path(element_rl.__file__).parents[1]
 PROJECT = CHECKOUT / "pyproject.toml"
-pytestmark = pytest.mark.skipif(not PROJECT.is_file(), reason="needs the source tree, not an installed package")
+pytestmark = pytest.mark.skipif(
+    not PROJECT.is_file(), reason="needs the source tree, not an installed package"
+)
 
 EXTRAS = [  # modules of the optional extras; the core must do without them
-    *("envpool", "flax", "gym", "h5py", "minari", "nes_py", "pandas", "pyarrow", "ray", "sb3_contrib", "sbx"),
+    *(
+        "envpool",
+        "flax",
+        "gym",
+        "h5py",
+        "minari",
+        "nes_py",
+        "pandas",
+        "pyarrow",
+        "ray",
+        "sb3_contrib",
+        "sbx",
+    ),
     *("sklearn", "stable_baselines3", "stable_retro", "torch", "yaml"),
 ]
 REFUSE_EXTRAS = f"""
@@ -38,20 +54,51 @@ class Refusal:
 sys.meta_path.insert(0, Refusal())
 """
 TINY_RUN = [
-    *("explore", "PointMaze", "--reward", "random", "--steps", "60", "--env-options", "max_episode_steps=20"),
-    *("--workers", "0", "--chunk-steps", "20", "--random-seeds", "0", "--no-figures", "--out", "run"),
+    *(
+        "explore",
+        "PointMaze",
+        "--reward",
+        "random",
+        "--steps",
+        "60",
+        "--env-options",
+        "max_episode_steps=20",
+    ),
+    *(
+        "--workers",
+        "0",
+        "--chunk-steps",
+        "20",
+        "--random-seeds",
+        "0",
+        "--no-figures",
+        "--out",
+        "run",
+    ),
 ]
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the wheel and the source distribution, and the wheel installed under site."""
-    pytest.importorskip("hatchling", reason="the distributions are built by hatchling: install the extra dev")
+    pytest.importorskip(
+        "hatchling", reason="the distributions are built by hatchling: install the extra dev"
+    )
     folder = tmp_path_factory.mktemp("distributions")
     build = ["hatchling", "build", "-t", "wheel", "-t", "sdist", "-d", str(folder)]
     subprocess.run([sys.executable, "-m", *build], cwd=CHECKOUT, check=True, capture_output=True)
-    install = ["pip", "install", "--no-deps", "--no-index", "--disable-pip-version-check", "--target", folder / "site"]
-    subprocess.run([sys.executable, "-m", *install, *folder.glob("*.whl")], check=True, capture_output=True)
+    install = [
+        "pip",
+        "install",
+        "--no-deps",
+        "--no-index",
+        "--disable-pip-version-check",
+        "--target",
+        folder / "site",
+    ]
+    subprocess.run(
+        [sys.executable, "-m", *install, *folder.glob("*.whl")], check=True, capture_output=True
+    )
     (folder / "site" / "sitecustomize.py").write_text(REFUSE_EXTRAS)
     return folder
 
@@ -66,7 +113,9 @@ def installed(built: Path, *command: str, **options: object) -> subprocess.Compl
 def package_files() -> set[str]:
     """Every file of the package in the checkout."""
     files = (path for path in (CHECKOUT / "element_rl").rglob("*") if path.is_file())
-    return {path.relative_to(CHECKOUT).as_posix() for path in files if "__pycache__" not in path.parts}
+    return {
+        path.relative_to(CHECKOUT).as_posix() for path in files if "__pycache__" not in path.parts
+    }
 
 
 def documentation_sources() -> set[str]:
@@ -75,7 +124,9 @@ def documentation_sources() -> set[str]:
     sources = {"mkdocs.yml", *re.findall(r"\bdocs_site/\w+\.py", settings)}
     for page in (CHECKOUT / "docs").rglob("*"):
         sources.add(page.relative_to(CHECKOUT).as_posix())
-        for target in re.findall(r"\]\(([^)#:]+)[)#]", page.read_text()) if page.suffix == ".md" else ():
+        for target in (
+            re.findall(r"\]\(([^)#:]+)[)#]", page.read_text()) if page.suffix == ".md" else ()
+        ):
             sources.add((page.parent / target).resolve().relative_to(CHECKOUT).as_posix())
     return {path for path in sources if (CHECKOUT / path).is_file()}
 
@@ -83,7 +134,9 @@ def documentation_sources() -> set[str]:
 def test_the_wheel_holds_the_package_and_nothing_else(built: Path) -> None:
     with zipfile.ZipFile(next(built.glob("*.whl"))) as wheel:
         names = set(wheel.namelist())
-        metadata = Parser().parsestr(wheel.read(next(n for n in names if n.endswith("METADATA"))).decode())
+        metadata = Parser().parsestr(
+            wheel.read(next(n for n in names if n.endswith("METADATA"))).decode()
+        )
     about = {name for name in names if ".dist-info/" in name}
     assert names - about == package_files()
     assert "element_rl/py.typed" in names
@@ -103,7 +156,9 @@ def test_the_page_of_the_package_has_no_link_that_leads_nowhere(built: Path) -> 
     page = metadata.get_payload()
     assert page.startswith("# element-rl")
     assert metadata["Description-Content-Type"] == "text/markdown"
-    assert [target for target in re.findall(r"\]\(([^)]*)\)", page) if not target.startswith("https://")] == []
+    assert [
+        target for target in re.findall(r"\]\(([^)]*)\)", page) if not target.startswith("https://")
+    ] == []
     named = re.findall(r"`((?:docs/|CONTRIBUTING)[^`]*\.md)`", page)
     assert len(named) > 20
     with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
@@ -114,13 +169,25 @@ def test_the_source_distribution_can_be_tested_and_documented(built: Path) -> No
     with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert package_files() <= names
-    wanted = ["LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "Makefile", "constraints.txt", "pyproject.toml"]
+    wanted = [
+        "LICENSE",
+        "README.md",
+        "CHANGELOG.md",
+        "CITATION.cff",
+        "Makefile",
+        "constraints.txt",
+        "pyproject.toml",
+    ]
     assert set(wanted) <= names
     for folder in ("tests", "benchmarks", "docs", "docs_site", "examples"):
         assert any(name.startswith(f"{folder}/") for name in names), folder
     assert not [path for path in documentation_sources() if path not in names]
     leftovers = ("runs/", ".venv/", ".ci/", "dist/")
-    assert not [name for name in names if name.startswith(leftovers) or name.endswith((".pyc", ".nes", ".state"))]
+    assert not [
+        name
+        for name in names
+        if name.startswith(leftovers) or name.endswith((".pyc", ".nes", ".state"))
+    ]
 
 
 def test_the_version_comes_from_one_place(built: Path) -> None:
@@ -135,9 +202,13 @@ def test_the_version_comes_from_one_place(built: Path) -> None:
 def test_mujoco_with_another_physics_is_not_taken() -> None:
     """Margins of geoms are added up since 3.5 (docs/design.md)."""
     requirements = map(Requirement, tomllib.loads(PROJECT.read_text())["project"]["dependencies"])
-    (asked,) = [requirement.specifier for requirement in requirements if requirement.name == "mujoco"]
+    (asked,) = [
+        requirement.specifier for requirement in requirements if requirement.name == "mujoco"
+    ]
     pins = dict(
-        line.split("==") for line in (CHECKOUT / "constraints.txt").read_text().split() if line.count("==") == 1
+        line.split("==")
+        for line in (CHECKOUT / "constraints.txt").read_text().split()
+        if line.count("==") == 1
     )
     assert pins["mujoco"] in asked
     assert "3.4.0" not in asked
@@ -161,7 +232,9 @@ def test_the_installed_command_needs_no_extra(built: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert Path(done.stdout.splitlines()[0]).is_relative_to(built / "site")
     assert all(f"usage: element {command} " in done.stdout for command in COMMANDS)
-    assert {"config.json", "metrics.csv", "summary.json"} <= {path.name for path in (built / "run").iterdir()}
+    assert {"config.json", "metrics.csv", "summary.json"} <= {
+        path.name for path in (built / "run").iterdir()
+    }
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["plot", "--help"]], ids=" ".join)
@@ -181,5 +254,10 @@ def test_the_citation_names_the_software_and_the_paper() -> None:
     assert {"message", "title", "authors"} <= citation.keys()
     paper = citation["preferred-citation"]
     assert paper["title"] == "ELEMENT: Episodic and Lifelong Exploration via Maximum Entropy"
-    assert [author["family-names"] for author in paper["authors"]] == ["Li", "Yu", "Liu", "Príncipe"]
+    assert [author["family-names"] for author in paper["authors"]] == [
+        "Li",
+        "Yu",
+        "Liu",
+        "Príncipe",
+    ]
     assert paper["type"] == "article"

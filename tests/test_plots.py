@@ -11,11 +11,11 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from element_rl import plots
-from element_rl.config import ExploreConfig
-from element_rl.files import write_arrays
-from element_rl.launch import create_run
 from element_rl.plots.maps import coverage_start
-from element_rl.runs import RunError, RunFolder
+from element_rl.runs.folder import RunError, RunFolder
+from element_rl.storage.files import write_arrays
+from element_rl.training.off_policy.config import ExploreConfig
+from element_rl.training.off_policy.launch import create_run
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 def drawn(figure: Figure, panel: int = 0) -> dict[str, np.ndarray]:
     """Lines of a panel by their label, as [points, 2]."""
-    return {str(line.get_label()): np.asarray(line.get_xydata()) for line in figure.axes[panel].get_lines()}
+    return {
+        str(line.get_label()): np.asarray(line.get_xydata())
+        for line in figure.axes[panel].get_lines()
+    }
 
 
 def test_coverage_curve_shows_the_mean_the_range_and_the_random_policy(run: RunFolder) -> None:
@@ -37,7 +40,9 @@ def test_coverage_curve_shows_the_mean_the_range_and_the_random_policy(run: RunF
     (axes,) = figure.axes
     metrics = run.read_metrics()
     by_seed = metrics["coverage"].reshape(len(STEPS), 3)
-    np.testing.assert_array_equal(drawn(figure)["element"], np.stack([STEPS, by_seed.mean(axis=1)], axis=1))
+    np.testing.assert_array_equal(
+        drawn(figure)["element"], np.stack([STEPS, by_seed.mean(axis=1)], axis=1)
+    )
     band = axes.collections[0].get_paths()[0].vertices
     at_the_end = band[band[:, 0] == STEPS[-1], 1]
     assert (at_the_end.min(), at_the_end.max()) == (by_seed[-1].min(), by_seed[-1].max())
@@ -61,7 +66,10 @@ def test_several_runs_are_told_apart(run: RunFolder, tmp_path: Path) -> None:
 def test_entropy_curve_leaves_out_what_is_not_a_number(run: RunFolder) -> None:
     figure = plots.entropy_curve([run])
     above, below = figure.axes
-    assert (above.get_ylabel(), below.get_ylabel()) == ("episodic entropy (bits)", "episode length (steps)")
+    assert (above.get_ylabel(), below.get_ylabel()) == (
+        "episodic entropy (bits)",
+        "episode length (steps)",
+    )
     metrics = run.read_metrics()
     for panel, column in enumerate(("episodic_entropy", "episode_length")):
         line = drawn(figure, panel)["element"]
@@ -72,8 +80,12 @@ def test_entropy_curve_leaves_out_what_is_not_a_number(run: RunFolder) -> None:
 
 def test_a_seed_without_a_value_does_not_count(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path / "run", {"env": "Ant-v5", "reward": "element"})
-    run.append_metrics([{"step": 10, "seed": 0, "coverage": 4}, {"step": 10, "seed": 1, "coverage": 6}])
-    run.append_metrics([{"step": 20, "seed": 0, "coverage": None}, {"step": 20, "seed": 1, "coverage": 8}])
+    run.append_metrics(
+        [{"step": 10, "seed": 0, "coverage": 4}, {"step": 10, "seed": 1, "coverage": 6}]
+    )
+    run.append_metrics(
+        [{"step": 20, "seed": 0, "coverage": None}, {"step": 20, "seed": 1, "coverage": 8}]
+    )
     run.append_metrics([{"step": 30, "seed": 0, "coverage": np.inf}, {"step": 30, "seed": 1}])
     np.testing.assert_array_equal(drawn(plots.coverage_curve([run]))["element"], [[10, 5], [20, 8]])
 
@@ -96,11 +108,18 @@ def test_reward_terms(run: RunFolder) -> None:
 
 def test_reward_terms_of_other_rewards(tmp_path: Path) -> None:
     columns = ("step", "seed", "reward_episodic", "predictor_loss")
-    run = RunFolder.create(tmp_path / "run", {"env": "Ant-v5", "reward": "rnd"}, metric_columns=columns)
+    run = RunFolder.create(
+        tmp_path / "run", {"env": "Ant-v5", "reward": "rnd"}, metric_columns=columns
+    )
     run.append_metrics([{"step": 1, "seed": 0, "predictor_loss": 3}])
     with pytest.raises(RunError, match=r"no reward_episodic and no reward_lifelong"):
         plots.reward_terms(run)
-    run.append_metrics([{"step": 2, "seed": 0, "reward_episodic": -1.0}, {"step": 3, "seed": 0, "reward_episodic": 1}])
+    run.append_metrics(
+        [
+            {"step": 2, "seed": 0, "reward_episodic": -1.0},
+            {"step": 3, "seed": 0, "reward_episodic": 1},
+        ]
+    )
     figure = plots.reward_terms(run)
     assert list(drawn(figure)) == ["episodic"]
     assert len(figure.axes) == 1
@@ -127,14 +146,23 @@ def test_density_map_puts_cells_where_they_belong(tmp_path: Path) -> None:
     assert np.diff(axes.get_ylim()) == pytest.approx(high - low)
     assert axes.get_lines()[0].get_xydata().tolist() == [[0, 0]]
     assert axes.get_title(loc="left").strip() == "Ant-v5 · element · 1.25M steps per seed"
-    assert axes.texts[0].get_text() == "the visited part of 100×100 cells, x from −25 to 25 m, y from −25 to 25 m"
-    assert [panel.get_xlabel() for panel in figure.axes if panel.get_title(loc="left").startswith("seed")] == [
-        "1 cell"
-    ] * 2
+    assert (
+        axes.texts[0].get_text()
+        == "the visited part of 100×100 cells, x from −25 to 25 m, y from −25 to 25 m"
+    )
+    assert [
+        panel.get_xlabel()
+        for panel in figure.axes
+        if panel.get_title(loc="left").startswith("seed")
+    ] == ["1 cell"] * 2
 
 
 def test_density_map_of_a_plane_with_height(tmp_path: Path) -> None:
-    grid = {"coverage_bounds": [[-5, 45], [0, 2]], "coverage_axes": ["x", "z"], "coverage_start": [0, 1.25]}
+    grid = {
+        "coverage_bounds": [[-5, 45], [0, 2]],
+        "coverage_axes": ["x", "z"],
+        "coverage_start": [0, 1.25],
+    }
     run = RunFolder.create(tmp_path / "run", {"env": "Hopper-v5", "reward": "element", **grid})
     run.save_checkpoint(5, {}, np.ones((1, 100, 100), np.int32), {}, {})
     figure = plots.density_map(run)
@@ -156,10 +184,17 @@ def test_the_start_is_where_the_run_says_it_is(tmp_path: Path) -> None:
 def test_density_map_at_a_step_and_of_many_seeds(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", seeds=7)
     early, late = plots.density_map(run, 250_000), plots.density_map(run)
-    seeds = [axes.get_title(loc="left") for axes in late.axes if axes.get_title(loc="left").startswith("seed")]
+    seeds = [
+        axes.get_title(loc="left")
+        for axes in late.axes
+        if axes.get_title(loc="left").startswith("seed")
+    ]
     assert seeds == [f"seed {seed}" for seed in range(5)]
     assert [text.get_text() for text in late.texts] == ["and 2\nmore seeds"]
-    cells = [np.isfinite(figure.axes[0].get_images()[0].get_array().filled(np.nan)).sum() for figure in (early, late)]
+    cells = [
+        np.isfinite(figure.axes[0].get_images()[0].get_array().filled(np.nan)).sum()
+        for figure in (early, late)
+    ]
     assert cells[0] < cells[1] == (run.load_visits().sum(axis=0) > 0).sum()
     with pytest.raises(RunError, match=r"no checkpoint of step 3"):
         plots.density_map(run, 3)
@@ -168,12 +203,29 @@ def test_density_map_at_a_step_and_of_many_seeds(tmp_path: Path) -> None:
 def test_trajectories(run: RunFolder) -> None:
     figure = plots.trajectories(run)
     axes, bar = figure.axes
-    episodes = [collection for collection in axes.collections if isinstance(collection, LineCollection)]
+    episodes = [
+        collection for collection in axes.collections if isinstance(collection, LineCollection)
+    ]
     assert [len(collection.get_segments()) for collection in episodes] == [6] * 5
-    assert [len(segment) for segment in episodes[0].get_segments()] == [200, 300, 300, 300, 300, 300]
+    assert [len(segment) for segment in episodes[0].get_segments()] == [
+        200,
+        300,
+        300,
+        300,
+        300,
+        300,
+    ]
     assert len({tuple(collection.get_colors()[0]) for collection in episodes}) == 5
-    assert [text.get_text() for text in bar.get_yticklabels()] == ["100k", "200k", "300k", "400k", "500k"]
-    furthest = max(np.abs(segment).max() for collection in episodes for segment in collection.get_segments())
+    assert [text.get_text() for text in bar.get_yticklabels()] == [
+        "100k",
+        "200k",
+        "300k",
+        "400k",
+        "500k",
+    ]
+    furthest = max(
+        np.abs(segment).max() for collection in episodes for segment in collection.get_segments()
+    )
     assert max(*axes.get_xlim(), *axes.get_ylim()) >= furthest
     assert (axes.get_xlabel(), axes.get_ylabel(), bar.get_ylabel()) == (
         "x (m)",
@@ -182,9 +234,14 @@ def test_trajectories(run: RunFolder) -> None:
     )
 
 
-@pytest.mark.parametrize(("checkpoints", "labels"), [(1, 1), (9, 9), (11, 6), (13, 7), (24, 8), (25, 9)])
-def test_the_colour_scale_of_checkpoints_is_even(tmp_path: Path, checkpoints: int, labels: int) -> None:
-    """A field for each, all of the same height; labels in the middle of fields, as far from each other, the last one there."""
+@pytest.mark.parametrize(
+    ("checkpoints", "labels"), [(1, 1), (9, 9), (11, 6), (13, 7), (24, 8), (25, 9)]
+)
+def test_the_colour_scale_of_checkpoints_is_even(
+    tmp_path: Path, checkpoints: int, labels: int
+) -> None:
+    """A field for each, all of the same height; labels in the middle of fields, as far from each
+    other, the last one there."""
     run = RunFolder.create(tmp_path / "run", {"env": "Ant-v5", "reward": "element", **BOUNDS})
     add_evaluation(run, checkpoints)
     bar = plots.trajectories(run).axes[1]
@@ -199,7 +256,10 @@ def test_the_colour_scale_of_checkpoints_is_even(tmp_path: Path, checkpoints: in
 
 def test_trajectories_without_positions(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path / "run", {"env": "Ant-v5", "reward": "element", **BOUNDS})
-    arrays = {"step_000000001/positions": np.full((2, 9, 2), np.nan), "step_000000001/returns": np.zeros(2)}
+    arrays = {
+        "step_000000001/positions": np.full((2, 9, 2), np.nan),
+        "step_000000001/returns": np.zeros(2),
+    }
     write_arrays(run.evaluation_path / "trajectories.safetensors", arrays)
     with pytest.raises(RunError, match=r"holds no positions"):
         plots.trajectories(run)
@@ -211,7 +271,9 @@ def test_plot_run_writes_all_figures_and_leaves_no_trace(run: RunFolder, tmp_pat
     paths = plots.plot_run([run.path], say=said.append)
     assert said == []
     names = ["coverage", "entropy", "reward_terms", "density_map", "trajectories"]
-    assert [path.name for path in paths] == [f"{name}.{kind}" for name in names for kind in ("png", "svg")]
+    assert [path.name for path in paths] == [
+        f"{name}.{kind}" for name in names for kind in ("png", "svg")
+    ]
     assert {path.parent for path in paths} == {run.path / "figures"}
     assert sorted((run.path / "figures").iterdir()) == sorted(paths)
     for path in paths:
@@ -238,7 +300,10 @@ def test_plot_run_says_what_it_skipped(tmp_path: Path) -> None:
     assert "element evaluate" in said[-1]
     run.append_metrics([{"step": 1, "seed": 0, "episodic_entropy": 1.0}])  # no episode length yet
     run.append_metrics([{"step": 2, "seed": 0, "episodic_entropy": 2.0, "episode_length": 9}])
-    assert [path.name for path in plots.plot_run([run], say=said.append)] == ["entropy.png", "entropy.svg"]
+    assert [path.name for path in plots.plot_run([run], say=said.append)] == [
+        "entropy.png",
+        "entropy.svg",
+    ]
     with pytest.raises(RunError, match=r"nothing to plot"):
         plots.plot_run([])
 

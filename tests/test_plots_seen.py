@@ -10,19 +10,23 @@ from matplotlib.colors import LogNorm
 from seen import are_whole, legend_looks, legends_of, looks, pixels_covered, sticks_out, ticks_of
 
 from element_rl import plots
-from element_rl.files import write_arrays
 from element_rl.plots.offline import offline_curve
 from element_rl.plots.on_policy import learning_curves
 from element_rl.plots.style import COLOURS, run_labels
 from element_rl.plots.transfer import transfer_curves
-from element_rl.runs import RunFolder
+from element_rl.runs.folder import RunFolder
+from element_rl.storage.files import write_arrays
 
 LONG = "PointMaze_Large_Diverse_GR-v3"
 
 
-def small_run(path: Path, reward: str = "element", seeds: int = 2, env: str = "Ant-v5", **columns: float) -> RunFolder:
+def small_run(
+    path: Path, reward: str = "element", seeds: int = 2, env: str = "Ant-v5", **columns: float
+) -> RunFolder:
     """Straight lines from 0 to the given values, over 12,000 steps."""
-    run = RunFolder.create(path, {"env": env, "reward": reward, **BOUNDS}, ("step", "seed", *columns))
+    run = RunFolder.create(
+        path, {"env": env, "reward": reward, **BOUNDS}, ("step", "seed", *columns)
+    )
     for part in range(1, 5):
         for seed in range(seeds):
             values = {name: value * (part + 0.1 * seed) / 4 for name, value in columns.items()}
@@ -33,7 +37,12 @@ def small_run(path: Path, reward: str = "element", seeds: int = 2, env: str = "A
 @pytest.mark.parametrize("number", [1, 3, 8, 20])
 def test_up_to_twenty_runs_can_be_told_apart(tmp_path: Path, number: int) -> None:
     runs = [
-        small_run(tmp_path / f"run{n}", coverage=100.0 * (n + 1), episodic_entropy=1 + 0.1 * n, episode_length=9.0 * n)
+        small_run(
+            tmp_path / f"run{n}",
+            coverage=100.0 * (n + 1),
+            episodic_entropy=1 + 0.1 * n,
+            episode_length=9.0 * n,
+        )
         for n in range(number)
     ]
     runs[0].write_summary({"random_policy": {"coverage": [70 * number], "episodic_entropy": [1.0]}})
@@ -47,16 +56,35 @@ def test_up_to_twenty_runs_can_be_told_apart(tmp_path: Path, number: int) -> Non
 
 
 def test_every_environment_has_its_panel(tmp_path: Path) -> None:
-    given = [("Ant-v5", "rnd", 3), ("Ant-v5", "element", 2), (LONG, "element", 1), ("Hopper-v5", "rnd", 1)]
+    given = [
+        ("Ant-v5", "rnd", 3),
+        ("Ant-v5", "element", 2),
+        (LONG, "element", 1),
+        ("Hopper-v5", "rnd", 1),
+    ]
     runs = [
-        small_run(tmp_path / str(n), reward, seeds, env, coverage=10.0 * n, episodic_entropy=2.0, episode_length=n)
+        small_run(
+            tmp_path / str(n),
+            reward,
+            seeds,
+            env,
+            coverage=10.0 * n,
+            episodic_entropy=2.0,
+            episode_length=n,
+        )
         for n, (env, reward, seeds) in enumerate(given)
     ]
     for run, steps in ((runs[0], 500_000), (runs[2], 12_000)):
-        run.write_summary({"random_policy": {"coverage": [3.0], "episodic_entropy": [1.0], "steps": steps}})
+        run.write_summary(
+            {"random_policy": {"coverage": [3.0], "episodic_entropy": [1.0], "steps": steps}}
+        )
     reference = "random policy, 12k to 500k steps"
     figure = plots.coverage_curve(runs)
-    assert [axes.get_title(loc="left") for axes in figure.axes] == ["Ant-v5 · 2–3 seeds", LONG, "Hopper-v5"]
+    assert [axes.get_title(loc="left") for axes in figure.axes] == [
+        "Ant-v5 · 2–3 seeds",
+        LONG,
+        "Hopper-v5",
+    ]
     assert [list(looks(figure, panel)) for panel in range(3)] == [
         ["rnd", "element", reference],
         ["element", reference],
@@ -72,34 +100,56 @@ def test_every_environment_has_its_panel(tmp_path: Path) -> None:
     assert not sticks_out(figure)
     entropy = plots.entropy_curve(runs)
     above, below = entropy.axes[:3], entropy.axes[3:]
-    assert [axes.get_title(loc="left") for axes in above] == ["Ant-v5 · 2–3 seeds", LONG, "Hopper-v5"]
+    assert [axes.get_title(loc="left") for axes in above] == [
+        "Ant-v5 · 2–3 seeds",
+        LONG,
+        "Hopper-v5",
+    ]
     assert {axes.get_ylabel() for axes in below} == {"episode length (steps)"}
-    assert all(one.get_shared_x_axes().joined(one, other) for one, other in zip(above, below, strict=True))
+    assert all(
+        one.get_shared_x_axes().joined(one, other) for one, other in zip(above, below, strict=True)
+    )
     assert not above[0].get_shared_x_axes().joined(above[0], above[1])
 
 
 @pytest.mark.parametrize(("environments", "shape"), [(2, (1, 2)), (4, (2, 2)), (7, (3, 3))])
-def test_panels_of_many_environments(tmp_path: Path, environments: int, shape: tuple[int, int]) -> None:
-    runs = [small_run(tmp_path / str(n), env=f"Env{n}-v0", coverage=9.0) for n in range(environments)]
+def test_panels_of_many_environments(
+    tmp_path: Path, environments: int, shape: tuple[int, int]
+) -> None:
+    runs = [
+        small_run(tmp_path / str(n), env=f"Env{n}-v0", coverage=9.0) for n in range(environments)
+    ]
     figure = plots.coverage_curve(runs)
     assert len(figure.axes) == np.prod(shape)
-    assert [axes.get_visible() for axes in figure.axes] == [n < environments for n in range(len(figure.axes))]
+    assert [axes.get_visible() for axes in figure.axes] == [
+        n < environments for n in range(len(figure.axes))
+    ]
     assert list(legend_looks(figure)) == ["element"]
 
 
 def test_what_one_environment_did_not_log_is_said_there(tmp_path: Path) -> None:
-    runs = [small_run(tmp_path / "ant", coverage=9.0), small_run(tmp_path / "pendulum", env="Pendulum-v1", other=1.0)]
+    runs = [
+        small_run(tmp_path / "ant", coverage=9.0),
+        small_run(tmp_path / "pendulum", env="Pendulum-v1", other=1.0),
+    ]
     ant, pendulum = plots.coverage_curve(runs).axes
     assert not ant.texts
     assert [text.get_text() for text in pendulum.texts] == ["not logged: element"]
 
 
 def test_runs_of_one_reward_in_folders_of_one_name(tmp_path: Path) -> None:
-    first = [small_run(tmp_path / name / "run", coverage=9.0, reward_episodic=1.0) for name in ("a", "b")]
+    first = [
+        small_run(tmp_path / name / "run", coverage=9.0, reward_episodic=1.0) for name in ("a", "b")
+    ]
     hopper = small_run(tmp_path / "c" / "run", env="Hopper-v5", coverage=9.0)
     assert run_labels(first) == ["element (a/run)", "element (b/run)"]
-    assert list(looks(plots.coverage_curve([*first, first[0].path]))) == run_labels(first)  # given twice, drawn once
-    assert list(legend_looks(plots.coverage_curve([*first, hopper]))) == ["element (a/run, run)", "element (b/run)"]
+    assert list(looks(plots.coverage_curve([*first, first[0].path]))) == run_labels(
+        first
+    )  # given twice, drawn once
+    assert list(legend_looks(plots.coverage_curve([*first, hopper]))) == [
+        "element (a/run, run)",
+        "element (b/run)",
+    ]
     written = plots.plot_run(first, tmp_path / "figures", say=lambda text: None)
     assert [path.stem for path in written if "terms" in path.stem][::2] == [
         "reward_terms_element_a_run",
@@ -118,7 +168,9 @@ def test_counts_have_whole_ticks(tmp_path: Path, most: float) -> None:
         assert are_whole(ticks_of(axes.xaxis))
         assert axes.get_ylim()[1] >= most
     memory.get_figure().draw_without_rendering()
-    assert not any("m" in text.get_text() for text in memory.get_yticklabels())  # no 800m remembered states
+    assert not any(
+        "m" in text.get_text() for text in memory.get_yticklabels()
+    )  # no 800m remembered states
 
 
 def test_a_few_steps_are_whole_too(tmp_path: Path) -> None:
@@ -133,7 +185,10 @@ def test_titles_and_notes_have_their_own_place(tmp_path: Path, env: str) -> None
     assert "".join(figure.axes[0].get_title(loc="left").split()) == f"{env}·2seeds"
     assert figure.axes[0].get_title(loc="right") == ""
     assert figure.get_supxlabel() == "Line: mean over seeds. Band: lowest to highest seed."
-    assert plots.coverage_curve([small_run(tmp_path / "one", seeds=1, coverage=9.0)]).get_supxlabel() == ""
+    assert (
+        plots.coverage_curve([small_run(tmp_path / "one", seeds=1, coverage=9.0)]).get_supxlabel()
+        == ""
+    )
     assert not sticks_out(figure)
 
 
@@ -151,7 +206,10 @@ def test_a_map_of_equal_shares_has_a_scale(tmp_path: Path) -> None:
 def test_where_the_start_is_said_covers_nothing_of_full_maps(tmp_path: Path, seeds: int) -> None:
     run = RunFolder.create(tmp_path / "run", {"env": "Ant-v5", "reward": "element", **BOUNDS})
     run.save_checkpoint(5, {}, np.ones((seeds, 100, 100), np.int32), {}, {})
-    around = [[np.linspace(-24, 24, 400), 24 * np.sin(np.linspace(0, 90, 400) + turn)] for turn in range(6)]
+    around = [
+        [np.linspace(-24, 24, 400), 24 * np.sin(np.linspace(0, 90, 400) + turn)]
+        for turn in range(6)
+    ]
     paths = {"step_000000005/positions": np.moveaxis(np.array(around, np.float32), 1, 2)}
     write_arrays(run.evaluation_path / "trajectories.safetensors", paths)
     for figure in (plots.density_map(run), plots.trajectories(run)):
@@ -161,7 +219,12 @@ def test_where_the_start_is_said_covers_nothing_of_full_maps(tmp_path: Path, see
 
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_learning_curves_have_one_colour_and_units(tmp_path: Path, seeds: int) -> None:
-    columns = {"extrinsic_return": 3.0, "furthest": 3000.0, "reward_mean": 0.3, "policy_entropy": 1.9}
+    columns = {
+        "extrinsic_return": 3.0,
+        "furthest": 3000.0,
+        "reward_mean": 0.3,
+        "policy_entropy": 1.9,
+    }
     run = small_run(tmp_path / "run", seeds=seeds, env="SuperMarioBros-1-1-v0", **columns)
     run.config["coverage_unit"] = "pixels"
     run.write_summary({"random_policy": {"furthest": [1434.0], "steps": 500_000}})
@@ -169,7 +232,10 @@ def test_learning_curves_have_one_colour_and_units(tmp_path: Path, seeds: int) -
     lines = [axes.get_lines()[0] for axes in figure.axes]
     assert {line.get_color() for line in lines} == {COLOURS[0]}
     assert {line.get_label() for line in lines} == {"element"}
-    assert list(legend_looks(figure)) == ["element", "random policy, 500k steps"]  # which the second panel has
+    assert list(legend_looks(figure)) == [
+        "element",
+        "random policy, 500k steps",
+    ]  # which the second panel has
     assert [axes.get_ylabel().replace("\n", " ") for axes in figure.axes] == [
         "return per episode",
         "furthest x (pixels)",
@@ -194,24 +260,38 @@ def test_transfer_curves(tmp_path: Path, seeds: int, zero_shot: float) -> None:
 
 
 @pytest.mark.parametrize(("datasets", "seeds"), [(1, 1), (1, 2), (3, 2), (9, 1)])
-def test_the_legend_of_an_offline_run_has_the_colours_of_its_lines(tmp_path: Path, datasets: int, seeds: int) -> None:
+def test_the_legend_of_an_offline_run_has_the_colours_of_its_lines(
+    tmp_path: Path, datasets: int, seeds: int
+) -> None:
     names = [f"hopper/data{n}-v0" for n in range(datasets)]
     config = {"env": "Hopper-v5", "reward": "cql", "settings": {"datasets": names}}
-    run = RunFolder.create(tmp_path / "run", config, ("step", "seed", "dataset", "extrinsic_return"))
+    run = RunFolder.create(
+        tmp_path / "run", config, ("step", "seed", "dataset", "extrinsic_return")
+    )
     run.append_metrics(
         [
-            {"step": step, "seed": n * seeds + seed, "dataset": n, "extrinsic_return": 0.02 * step * (n + 1) + 9 * seed}
+            {
+                "step": step,
+                "seed": n * seeds + seed,
+                "dataset": n,
+                "extrinsic_return": 0.02 * step * (n + 1) + 9 * seed,
+            }
             for step in (20_000, 40_000, 60_000)
             for n in range(datasets)
             for seed in range(seeds)
         ]
     )
     agents = [name for name in names for _ in range(seeds)]
-    run.write_summary({"datasets": agents, "behaviour_return": [600.0 + 99 * n for n in range(len(agents))]})
+    run.write_summary(
+        {"datasets": agents, "behaviour_return": [600.0 + 99 * n for n in range(len(agents))]}
+    )
     figure = offline_curve(run)
     assert legend_looks(figure) == looks(figure)
     assert len(looks(figure)) == 2 * datasets
-    learned, in_data = list(legend_looks(figure).values())[:datasets], list(legend_looks(figure).values())[datasets:]
+    learned, in_data = (
+        list(legend_looks(figure).values())[:datasets],
+        list(legend_looks(figure).values())[datasets:],
+    )
     assert [colour for colour, _ in learned] == [colour for colour, _ in in_data]
     assert len(set(learned)) == datasets
     assert pixels_covered(figure) == 0

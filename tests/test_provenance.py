@@ -7,16 +7,20 @@ import jax
 import numpy as np
 import pytest
 
-from element_rl import provenance
+from element_rl.runs import provenance
 
 CONFIG = {"env": "Ant-v5", "reward": "element", "beta": 0.5, "steps": 1000, "seeds": 2}
 
 
 def test_config_difference_names_fields_and_both_values() -> None:
-    assert provenance.config_difference(CONFIG, CONFIG | {"steps": 5, "out": "x", "resume": "y"}) is None
+    assert (
+        provenance.config_difference(CONFIG, CONFIG | {"steps": 5, "out": "x", "resume": "y"})
+        is None
+    )
     new = CONFIG | {"beta": 0.7, "sac": {"width": 256}}
     assert provenance.config_difference(CONFIG | {"sac": {"width": 64}}, new) == (
-        "The run was started with other settings (beta was 0.5 and is 0.7, sac.width was 64 and is 256): "
+        "The run was started with other settings (beta was 0.5 and is 0.7, sac.width was 64 and is "
+        "256): "
         "resume it with its own, or choose another --out."
     )
     assert "sac.width was absent and is 256" in (provenance.config_difference(CONFIG, new) or "")
@@ -54,4 +58,7 @@ def test_in_words() -> None:
     found = {"cpu_count": 16, "cpu_model": "A", "devices": ["H", "H"]}
     assert provenance.hardware_text(found) == "16 CPUs (A), H"
     assert provenance.hardware_text(found | {"devices": ["cpu"]}) == "16 CPUs (A)"
-    assert provenance.versions_text({"python": "3.11.7", "jax": "0.10.2", "faiss": None}) == "python 3.11.7, jax 0.10.2"
+    assert (
+        provenance.versions_text({"python": "3.11.7", "jax": "0.10.2", "faiss": None})
+        == "python 3.11.7, jax 0.10.2"
+    )

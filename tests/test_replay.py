@@ -1,4 +1,5 @@
-"""The ring against a plain list: what may be sampled, in which slot, and that an overwritten episode is gone as a whole."""
+"""The ring against a plain list: what may be sampled, in which slot, and that an overwritten
+episode is gone as a whole."""
 
 import itertools
 
@@ -9,12 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from element_rl import replay as ring
-from element_rl.replay import Ledger, Records
+from element_rl.replay import ring
+from element_rl.replay.ledger import Ledger, stored_episodes
+from element_rl.replay.ring import Records
 
 
 def chunk_of(lengths: list[int], rows: int, first: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """Records of one agent: `lengths` are transitions until each final record, the last number those still running."""
+    """Records of one agent: `lengths` are transitions until each final record, the last number
+    those still running."""
     final, values = [], []
     for index, length in enumerate(lengths):
         final += [False] * length
@@ -29,7 +32,8 @@ def chunk_of(lengths: list[int], rows: int, first: int) -> tuple[np.ndarray, np.
 @settings(max_examples=60)
 @given(st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=3), min_size=1, max_size=12))
 def test_ledger_against_a_list(chunks: list[list[int]]) -> None:
-    """Every sampleable transition is (o, next o) of one episode; each stored episode is there whole or not at all."""
+    """Every sampleable transition is (o, next o) of one episode; each stored episode is there whole
+    or not at all."""
     capacity, rows = 60, 32
     ledger = Ledger(1, capacity, longest_episode=13, chunk_records=rows)
     slots = np.full(capacity, -1.0)
@@ -62,7 +66,9 @@ def test_ledger_against_a_list(chunks: list[list[int]]) -> None:
     assert list(zip(drawn, following, strict=True)) == expected[len(expected) - number :]
     kept_lengths = np.cumsum([len(e) - 1 for e in reversed(episodes)])
     assert number == 0 or number in kept_lengths, "whole episodes only"
-    assert number >= min(sum(len(e) - 1 for e in episodes), 60 - 14 - 32), "not dropped before room is needed"
+    assert number >= min(sum(len(e) - 1 for e in episodes), 60 - 14 - 32), (
+        "not dropped before room is needed"
+    )
 
 
 def test_steps_and_starts_of_finished_episodes() -> None:
@@ -90,22 +96,30 @@ def test_ledger_survives_a_checkpoint() -> None:
     other = Ledger(1, 60, longest_episode=13, chunk_records=10)
     other.restore(ledger.to_arrays())
     for _ in range(5):
-        for ours, theirs in zip(ledger.place(final, np.array([8])), other.place(final, np.array([8])), strict=True):
+        for ours, theirs in zip(
+            ledger.place(final, np.array([8])), other.place(final, np.array([8])), strict=True
+        ):
             np.testing.assert_array_equal(ours, theirs)
 
 
 def test_a_replay_too_small_for_an_episode_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"A replay of 50 transitions is too small.*needs at least 2130"):
+    with pytest.raises(
+        ValueError, match=r"A replay of 50 transitions is too small.*needs at least 2130"
+    ):
         Ledger(1, 50, longest_episode=1000, chunk_records=128)
 
 
 def make_replay() -> ring.Replay:
     """Two agents; agent 1 has an episode of three transitions in slots 0 to 3, then a running one."""
-    replay = ring.create(2, 8, observation_dim=1, action_dim=1, state_dim=1, note_shapes={"n": (), "v": (2,)})
+    replay = ring.create(
+        2, 8, observation_dim=1, action_dim=1, state_dim=1, note_shapes={"n": (), "v": (2,)}
+    )
     observation = jnp.arange(10.0).reshape(2, 5, 1)
     slot = jnp.array([[8, 8, 8, 8, 8], [0, 1, 2, 3, 4]])  # agent 0: padding only
     flat = observation[..., 0]
-    return ring.add(replay, Records(observation, -observation, flat * 10, flat == 7, observation + 100, slot))
+    return ring.add(
+        replay, Records(observation, -observation, flat * 10, flat == 7, observation + 100, slot)
+    )
 
 
 def test_records_are_written_where_they_belong() -> None:
@@ -163,11 +177,14 @@ def test_environments_of_an_agent_share_its_ring_and_take_turns() -> None:
     final[:] = False
     final[1, 1] = True
     _, finished = ledger.place(final, np.array([1, 2, 0, 1], np.int32))
-    assert [tuple(e) for e in finished] == [(0, 7, 3, 5, 5)]  # its first step was the third of environment 1
+    assert [tuple(e) for e in finished] == [
+        (0, 7, 3, 5, 5)
+    ]  # its first step was the third of environment 1
 
 
 def test_draws_fall_to_all_environments_of_an_agent() -> None:
-    """Environment 0 may draw slots 2 and 4, environment 1 slot 3; the next observation is two slots on."""
+    """Environment 0 may draw slots 2 and 4, environment 1 slot 3; the next observation is two slots
+    on."""
     replay = ring.create(1, 8, observation_dim=1, action_dim=1, state_dim=1, note_shapes={})
     replay = replay._replace(
         observation=jnp.arange(8.0).reshape(1, 8, 1),
@@ -185,9 +202,12 @@ def test_stored_episodes_are_those_that_finished() -> None:
     ledger = Ledger(1, 40, longest_episode=5, chunk_records=6, num_envs=2)
     final = np.zeros((2, 6), bool)
     final[0, [1, 4]] = final[1, 3] = True
-    expected = [(episode.start, episode.length) for episode in ledger.place(final, np.array([6, 5], np.int32))[1]]
+    expected = [
+        (episode.start, episode.length)
+        for episode in ledger.place(final, np.array([6, 5], np.int32))[1]
+    ]
     arrays = ledger.to_arrays()
     lengths = [arrays[f"lengths_{row}"] for row in range(2)]
-    assert ring.stored_episodes(arrays["running_start"], lengths, 0, 2) == expected
-    newest = ring.stored_episodes(arrays["running_start"], lengths, 0, 2, steps=4)
+    assert stored_episodes(arrays["running_start"], lengths, 0, 2) == expected
+    newest = stored_episodes(arrays["running_start"], lengths, 0, 2, steps=4)
     assert newest == [expected[1]]  # two steps of each environment

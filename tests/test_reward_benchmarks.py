@@ -25,8 +25,20 @@ def test_rooms_of_the_maze() -> None:
 
 def test_table_and_map_of_coverage(tmp_path: Path) -> None:
     rows = [
-        {"reward": "random", "cells": [100, 110, 90], "rooms": [1, 2, 1], "last": [False] * 3, "seconds": 5.0},
-        {"reward": "rnd", "cells": [250, 150, 300], "rooms": [3, 2, 9], "last": [False, False, True], "seconds": 9.0},
+        {
+            "reward": "random",
+            "cells": [100, 110, 90],
+            "rooms": [1, 2, 1],
+            "last": [False] * 3,
+            "seconds": 5.0,
+        },
+        {
+            "reward": "rnd",
+            "cells": [250, 150, 300],
+            "rooms": [3, 2, 9],
+            "last": [False, False, True],
+            "seconds": 9.0,
+        },
     ]
     first, second = bench_coverage.render(rows).splitlines()[2:4]
     assert first == "| rnd | 250 | 150–300 | 2.50 | 9, 3, 2 | 1 of 3 | 9 |"
@@ -47,12 +59,15 @@ def test_table_of_costs() -> None:
         "per_episode": [0.1, 0.2, 0.3],
     }
     assert (
-        bench_rewards.render([row]).splitlines()[2] == "| rnd | 10 | 150 | 100 | +50% (+40% to +90%) | +20.0% | +70% |"
+        bench_rewards.render([row]).splitlines()[2]
+        == "| rnd | 10 | 150 | 100 | +50% (+40% to +90%) | +20.0% | +70% |"
     )
 
 
 def test_costs_are_measured_on_real_steps() -> None:
-    settings = bench_rewards.Settings("Pendulum-v1", ("re3",), steps=220, updates=8, rounds=1, page=False)
+    settings = bench_rewards.Settings(
+        "Pendulum-v1", ("re3",), steps=220, updates=8, rounds=1, page=False
+    )
     (row,) = bench_rewards.measure(settings, 1)
     assert (row["reward"], row["seeds"], len(row["per_update"])) == ("re3", 1, 1)
     assert row["us"] > 0

@@ -1,6 +1,8 @@
-"""Films of robots: the camera goes where they go; where nothing can be rendered, one sentence says so.
+"""Films of robots: the camera goes where they go; where nothing can be rendered, one sentence says
+so.
 
-What needs no OpenGL is tested without. MuJoCo computes where its cameras are, whether anything is drawn or not.
+What needs no OpenGL is tested without. MuJoCo computes where its cameras are, whether anything is
+drawn or not.
 """
 
 import os
@@ -17,13 +19,13 @@ from gymnasium.envs.mujoco import MujocoEnv
 from imageio_ffmpeg import get_ffmpeg_exe
 
 from element_rl.agents.sac import SACConfig
-from element_rl.config import ExploreConfig
 from element_rl.envs.robots import make_env
-from element_rl.evaluate import film
-from element_rl.explore import explore
-from element_rl.launch import create_run
-from element_rl.robot_video import follow_robot, followed_body, tracking_camera
-from element_rl.runs import RunError, RunFolder
+from element_rl.evaluate.checkpoints import film
+from element_rl.evaluate.video import follow_robot, followed_body, tracking_camera
+from element_rl.runs.folder import RunError, RunFolder
+from element_rl.training.off_policy.config import ExploreConfig
+from element_rl.training.off_policy.explore import explore
+from element_rl.training.off_policy.launch import create_run
 
 FAR = 30.0  # metres that a robot is put away from where it begins
 NEAR = 6.0  # metres from which it is filmed, at most
@@ -46,11 +48,15 @@ def looked_from(env: gymnasium.Env) -> np.ndarray:
         camera.type = kinds.mjCAMERA_FREE if renderer.camera_id == -1 else kinds.mjCAMERA_FIXED
         camera.fixedcamid = renderer.camera_id
     options, perturbation = mujoco.MjvOption(), mujoco.MjvPerturb()
-    mujoco.mjv_updateScene(model, data, options, perturbation, camera, mujoco.mjtCatBit.mjCAT_ALL, scene)
+    mujoco.mjv_updateScene(
+        model, data, options, perturbation, camera, mujoco.mjtCatBit.mjCAT_ALL, scene
+    )
     return np.array(scene.camera[0].pos)
 
 
-@pytest.mark.parametrize("robot", ["Ant-v5", "Hopper-v5", "Walker2d-v5", "Humanoid-v5", "Humanoid-v4", "Swimmer-v5"])
+@pytest.mark.parametrize(
+    "robot", ["Ant-v5", "Hopper-v5", "Walker2d-v5", "Humanoid-v5", "Humanoid-v4", "Swimmer-v5"]
+)
 def test_the_camera_goes_where_the_robot_goes(robot: str) -> None:
     env = make_env(robot, render_mode="rgb_array")
     follow_robot(env)
@@ -96,7 +102,9 @@ class Ball(MujocoEnv):
 @pytest.mark.parametrize("name", ["torso", "anything"])
 def test_a_model_without_such_a_camera(tmp_path: Path, name: str) -> None:
     path = tmp_path / "ball.xml"
-    path.write_text(MODEL.format(name=name, post='<body name="post" pos="9 9 0"><geom size="0.1"/></body>'))
+    path.write_text(
+        MODEL.format(name=name, post='<body name="post" pos="9 9 0"><geom size="0.1"/></body>')
+    )
     env = Ball(str(path), render_mode="rgb_array")
     assert tracking_camera(env.model) is None
     assert env.model.body(followed_body(env.model)).name == name  # not the post, which cannot move
@@ -143,13 +151,30 @@ def hopper(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 def evaluated(run: RunFolder, out: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """`element evaluate RUN --video`, as a person runs it."""
-    command = [sys.executable, "-W", "ignore", "-m", "element_rl.cli", "evaluate", str(run.path), "--video"]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        "element_rl.cli",
+        "evaluate",
+        str(run.path),
+        "--video",
+    ]
     command += ["--episodes", "1", "--out", str(out)]
-    surroundings = {name: value for name, value in os.environ.items() if name not in ("MUJOCO_GL", "PYOPENGL_PLATFORM")}
-    return subprocess.run(command, env=surroundings | variables, capture_output=True, text=True, check=False)
+    surroundings = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("MUJOCO_GL", "PYOPENGL_PLATFORM")
+    }
+    return subprocess.run(
+        command, env=surroundings | variables, capture_output=True, text=True, check=False
+    )
 
 
-def test_without_opengl_there_is_one_sentence_and_nothing_is_lost(hopper: RunFolder, tmp_path: Path) -> None:
+def test_without_opengl_there_is_one_sentence_and_nothing_is_lost(
+    hopper: RunFolder, tmp_path: Path
+) -> None:
     """MuJoCo is asked for one library and PyOpenGL for another, which no machine can do."""
     older = tmp_path / "step_000000060.mp4"
     older.write_text("a film of yesterday")
@@ -176,14 +201,27 @@ def test_a_film(hopper: RunFolder, tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == f"Video: {path}"
     assert "film         20 / 20" in done.stdout
     shown = subprocess.run(
-        [get_ffmpeg_exe(), "-loglevel", "error", "-i", str(path), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"],
+        [
+            get_ffmpeg_exe(),
+            "-loglevel",
+            "error",
+            "-i",
+            str(path),
+            "-f",
+            "rawvideo",
+            "-pix_fmt",
+            "rgb24",
+            "-",
+        ],
         capture_output=True,
         check=True,
     )
     frames = np.frombuffer(shown.stdout, np.uint8).reshape(-1, 480, 480, 3).astype(int)
     assert len(frames) == 20
     red, _, blue = np.moveaxis(frames[-1], -1, 0)
-    assert np.sum(red - blue > 60) > 1000  # the robot is of the colour of clay, the floor and the sky are not
+    assert (
+        np.sum(red - blue > 60) > 1000
+    )  # the robot is of the colour of clay, the floor and the sky are not
 
 
 def test_environments_that_are_not_mujocos(tmp_path: Path) -> None:
@@ -192,5 +230,7 @@ def test_environments_that_are_not_mujocos(tmp_path: Path) -> None:
     path = film(small_run(tmp_path / "pendulum", "Pendulum-v1"), out=tmp_path, watch=told.append)
     assert path.stat().st_size > 1_000
     assert [progress.step for progress in told] == list(range(1, 21))
-    with pytest.raises(RunError, match="No video of PointMaze-v0: the environment has no render mode"):
+    with pytest.raises(
+        RunError, match="No video of PointMaze-v0: the environment has no render mode"
+    ):
         film(small_run(tmp_path / "maze", "PointMaze-v0"))

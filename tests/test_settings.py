@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from element_rl.agents.sac import SACConfig
-from element_rl.config import ExploreConfig
-from element_rl.files import to_json
-from element_rl.settings import settings_from_json
+from element_rl.storage.files import to_json
+from element_rl.storage.settings import settings_from_json
+from element_rl.training.off_policy.config import ExploreConfig
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,15 @@ class Outer:
     "settings",
     [
         Outer(Path("a/b"), "c"),
-        Outer(Path("a"), "c", Path("d"), (Path("e"), Path("f/g")), (("x", 1.5),), Inner((1, 2)), Inner((3,))),
+        Outer(
+            Path("a"),
+            "c",
+            Path("d"),
+            (Path("e"), Path("f/g")),
+            (("x", 1.5),),
+            Inner((1, 2)),
+            Inner((3,)),
+        ),
         ExploreConfig("Ant-v5", steps=7, env_options=("a=1",), sac=SACConfig(hidden_sizes=(8, 9))),
     ],
 )
@@ -43,5 +51,7 @@ def test_there_and_back(settings: object) -> None:
 
 
 def test_a_setting_that_is_not_known() -> None:
-    with pytest.raises(ValueError, match="Inner has no setting 'depth': it was written by another version"):
+    with pytest.raises(
+        ValueError, match="Inner has no setting 'depth': it was written by another version"
+    ):
         settings_from_json(Inner, {"depth": 3})

@@ -10,8 +10,8 @@ import numpy as np
 import optax
 import pytest
 
-from element_rl.files import read_arrays, write_arrays
-from element_rl.trees import arrays_to_tree, tree_to_arrays
+from element_rl.storage.files import read_arrays, write_arrays
+from element_rl.storage.trees import arrays_to_tree, tree_to_arrays
 
 
 class State(NamedTuple):
@@ -63,7 +63,9 @@ def test_restored_trees_can_be_donated() -> None:
 
 def test_trees_that_do_not_fit_are_named() -> None:
     arrays = tree_to_arrays({"a": jnp.ones((2, 3)), "b": jnp.ones(4)}, "net")
-    with pytest.raises(ValueError, match=r"array net/a is float32\[2, 3\] where float32\[2, 5\] is needed"):
+    with pytest.raises(
+        ValueError, match=r"array net/a is float32\[2, 3\] where float32\[2, 5\] is needed"
+    ):
         arrays_to_tree({"a": jnp.ones((2, 5)), "b": jnp.ones(4)}, arrays, "net")
     with pytest.raises(ValueError, match=r"array net/b is float32\[4\] where int32\[4\] is needed"):
         arrays_to_tree({"a": jnp.ones((2, 3)), "b": jnp.ones(4, jnp.int32)}, arrays, "net")

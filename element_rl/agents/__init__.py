@@ -1,4 +1,6 @@
-"""Learning algorithms: each learns from batches of transitions and knows nothing of rewards, replay or environments.
+"""Learning algorithms: each learns from batches of transitions and knows nothing of rewards, replay
+or environments.
 
-Nothing is imported here: environment worker processes import `element_rl.agents.host_policy` and must not load JAX.
+Nothing is imported here: environment worker processes import `element_rl.acting.host_policy` and
+must not load JAX.
 """

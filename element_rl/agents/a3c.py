@@ -1,4 +1,5 @@
-"""A3C with a recurrent network on images (Mnih et al., 2016), for one agent: losses, their gradient and its application.
+"""A3C with a recurrent network on images (Mnih et al., 2016), for one agent: losses, their gradient
+and its application.
 
     features_t  four convolutions 3×3, stride 2, padding 1, 32 channels, ReLU, of frame_t / 255       84×84 → 6×6×32
     h_t, c_t    LSTM cell of 512 units
@@ -10,16 +11,20 @@ For a rollout of T steps of one episode, from the LSTM state it began with:
     A_t = δ_t + γ λ A_{t+1}                 generalised advantages (Schulman et al., 2016); A_T = 0
     loss = Σ_t [ −log π(a_t) A_t + ½ (A_t + V_t − V(o_≤t))² − 0.01 H(π_t) ] / local_steps
 
-The sum is divided by the longest possible T, not by T: a step counts as much in a short rollout as in a long one. V and A inside
-the loss are constants. The gradient is that of the parameters the worker acted with; Adam, whose statistics all workers share,
-applies it to the shared parameters, which may have moved on by then. That is what makes A3C asynchronous.
+The sum is divided by the longest possible T, not by T: a step counts as much in a short rollout as
+in a long one. V and A inside the loss are constants. The gradient is that of the parameters the
+worker acted with; Adam, whose statistics all workers share, applies it to the shared parameters,
+which may have moved on by then. That is what makes A3C asynchronous.
 
-Network and settings are the paper's (its appendix, table of A3C). It leaves open how parameters begin and whether gradients are
-clipped. They begin as in uvipen/Super-mario-bros-A3C-pytorch, whose network and names of settings the paper has: Xavier's uniform
-for convolutions and linear layers, ±1/√512 for the LSTM, biases zero. Gradients are clipped to a norm of 0.5, as usual for
-advantage actor-critics: the rewards of an explorer change while it learns, and one surprising rollout should not undo a policy.
+Network and settings are the paper's (its appendix, table of A3C). It leaves open how parameters
+begin and whether gradients are clipped. They begin as in uvipen/Super-mario-bros-A3C-pytorch, whose
+network and names of settings the paper has: Xavier's uniform for convolutions and linear layers,
+±1/√512 for the LSTM, biases zero. Gradients are clipped to a norm of 0.5, as usual for advantage
+actor-critics: the rewards of an explorer change while it learns, and one surprising rollout should
+not undo a policy.
 
-Every array of a rollout is padded to `local_steps`, so that one compiled program serves rollouts of all lengths.
+Every array of a rollout is padded to `local_steps`, so that one compiled program serves rollouts of
+all lengths.
 """
 
 from dataclasses import dataclass
@@ -60,7 +65,11 @@ class A3CConfig:
 
     def __post_init__(self) -> None:
         for name, valid, wanted in (
-            ("channels", bool(self.channels) and min(self.channels, default=0) > 0, "one or more numbers above 0"),
+            (
+                "channels",
+                bool(self.channels) and min(self.channels, default=0) > 0,
+                "one or more numbers above 0",
+            ),
             ("hidden_size", self.hidden_size > 0, "above 0"),
             ("local_steps", self.local_steps > 0, "above 0"),
             ("discount", 0.0 <= self.discount < 1.0, "at least 0 and below 1"),
@@ -73,18 +82,22 @@ class A3CConfig:
 
 
 class PaddedRollout(NamedTuple):
-    """A rollout of `length` steps, padded to T = local_steps; what the padding holds does not matter."""
+    """A rollout of `length` steps, padded to T = local_steps; what the padding holds does not
+    matter."""
 
     frames: UInt8[Array, "frames H W"]
     actions: Int[Array, " T"]
     rewards: Float[Array, " T"]  # what is learned from: intrinsic rewards are in it already
     length: Int[Array, ""]
-    terminated: Bool[Array, ""]  # the last step ended the episode for good; a time limit or a cut does not
+    terminated: Bool[
+        Array, ""
+    ]  # the last step ended the episode for good; a time limit or a cut does not
     lstm: Float[Array, "2 hidden"]  # hidden and cell state before the first frame
 
 
 class ActorCritic(eqx.Module):
-    """The network; a pytree of arrays and nothing else. Convolutions are matrices [9·in, out], as `host_a3c` uses them too."""
+    """The network; a pytree of arrays and nothing else. Convolutions are matrices [9·in, out], as
+    `host_a3c` uses them too."""
 
     conv_weights: tuple[Float[Array, "..."], ...]
     conv_biases: tuple[Float[Array, "..."], ...]
@@ -95,7 +108,9 @@ class ActorCritic(eqx.Module):
     head_bias: Float[Array, " heads"]
 
     @staticmethod
-    def create(key: PRNGKeyArray, frame_shape: tuple[int, int], num_actions: int, config: A3CConfig) -> "ActorCritic":
+    def create(
+        key: PRNGKeyArray, frame_shape: tuple[int, int], num_actions: int, config: A3CConfig
+    ) -> "ActorCritic":
         keys = jax.random.split(key, len(config.channels) + 4)
         height, width, inputs, convolutions = *frame_shape, 1, []
         for conv_key, outputs in zip(keys, config.channels, strict=False):
@@ -118,12 +133,16 @@ class ActorCritic(eqx.Module):
     def __call__(
         self, frames: UInt8[Array, "T H W"], lstm: Float[Array, "2 hidden"]
     ) -> tuple[Float[Array, "T A"], Float[Array, " T"]]:
-        """Logarithms of the actions' probabilities, and values, of consecutive frames of one episode."""
+        """Logarithms of the actions' probabilities, and values, of consecutive frames of one
+        episode."""
         projected = self.features(frames) @ self.lstm_input + self.lstm_bias[None]
 
         def step(
-            carry: tuple[Float[Array, " hidden"], Float[Array, " hidden"]], inputs: Float[Array, " G"]
-        ) -> tuple[tuple[Float[Array, " hidden"], Float[Array, " hidden"]], Float[Array, " hidden"]]:
+            carry: tuple[Float[Array, " hidden"], Float[Array, " hidden"]],
+            inputs: Float[Array, " G"],
+        ) -> tuple[
+            tuple[Float[Array, " hidden"], Float[Array, " hidden"]], Float[Array, " hidden"]
+        ]:
             hidden, cell = carry
             enter, forget, candidate, leave = jnp.split(inputs + hidden @ self.lstm_hidden, 4)
             cell = jax.nn.sigmoid(forget) * cell + jax.nn.sigmoid(enter) * jnp.tanh(candidate)
@@ -149,7 +168,9 @@ class A3CState(NamedTuple):
     optimiser: optax.OptState
 
 
-def create(key: PRNGKeyArray, frame_shape: tuple[int, int], num_actions: int, config: A3CConfig) -> A3CState:
+def create(
+    key: PRNGKeyArray, frame_shape: tuple[int, int], num_actions: int, config: A3CConfig
+) -> A3CState:
     """A fresh agent."""
     network = ActorCritic.create(key, frame_shape, num_actions, config)
     return A3CState(network, _optimiser(config).init(network))
@@ -159,7 +180,8 @@ def create(key: PRNGKeyArray, frame_shape: tuple[int, int], num_actions: int, co
 def update(
     state: A3CState, acted: ActorCritic, rollout: PaddedRollout, config: A3CConfig
 ) -> tuple[A3CState, dict[str, Float[Array, ""]]]:
-    """The shared parameters after the gradient of a rollout, taken at the parameters `acted` of the worker that made it."""
+    """The shared parameters after the gradient of a rollout, taken at the parameters `acted` of the
+    worker that made it."""
     gradient, metrics = jax.grad(rollout_loss, has_aux=True)(acted, rollout, config)
     changes, optimiser = _optimiser(config).update(gradient, state.optimiser)
     metrics["gradient_norm"] = optax.tree.norm(gradient)
@@ -169,13 +191,19 @@ def update(
 def rollout_loss(
     network: ActorCritic, rollout: PaddedRollout, config: A3CConfig
 ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
-    """Policy gradient, error of the values and entropy bonus of one rollout; means over its steps as metrics."""
+    """Policy gradient, error of the values and entropy bonus of one rollout; means over its steps
+    as metrics."""
     log_policy, values = network(rollout.frames, rollout.lstm)
     steps = jnp.arange(config.local_steps)
     mask = steps < rollout.length
     fixed_values = jax.lax.stop_gradient(values)
     advantages = generalised_advantages(
-        rollout.rewards, fixed_values, rollout.length, rollout.terminated, config.discount, config.gae_decay
+        rollout.rewards,
+        fixed_values,
+        rollout.length,
+        rollout.terminated,
+        config.discount,
+        config.gae_decay,
     )
     log_policy, values = log_policy[:-1], values[:-1]
     taken = jnp.take_along_axis(log_policy, rollout.actions[:, None], axis=1)[:, 0]
@@ -185,7 +213,9 @@ def rollout_loss(
         "policy_entropy": -jnp.sum(jnp.exp(log_policy) * log_policy, axis=1),
     }
     sums = {name: jnp.sum(jnp.where(mask, terms, 0.0)) for name, terms in per_step.items()}
-    weighted = config.value_weight * sums["critic_loss"] - config.entropy_weight * sums["policy_entropy"]
+    weighted = (
+        config.value_weight * sums["critic_loss"] - config.entropy_weight * sums["policy_entropy"]
+    )
     count = jnp.maximum(rollout.length, 1)
     metrics = {name: total / count for name, total in sums.items()}
     metrics["value_mean"] = jnp.sum(jnp.where(mask, values, 0.0)) / count
@@ -205,7 +235,9 @@ def generalised_advantages(
     following = jnp.where((steps == length - 1) & terminated, 0.0, values[1:])
     errors = jnp.where(steps < length, rewards + discount * following - values[:-1], 0.0)
 
-    def step(later: Float[Array, ""], error: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    def step(
+        later: Float[Array, ""], error: Float[Array, ""]
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
         advantage = error + discount * decay * later
         return advantage, advantage
 
@@ -231,10 +263,14 @@ def network_of(parameters: dict[str, Array]) -> ActorCritic:
     )
 
 
-def _convolved(images: Float[Array, "T H W C"], weight: Float[Array, "K Y"]) -> Float[Array, "T h w Y"]:
+def _convolved(
+    images: Float[Array, "T H W C"], weight: Float[Array, "K Y"]
+) -> Float[Array, "T h w Y"]:
     kernel = weight.reshape(KERNEL, KERNEL, images.shape[-1], -1)
     layout = ("NHWC", "HWIO", "NHWC")
-    return jax.lax.conv_general_dilated(images, kernel, (2, 2), ((1, 1), (1, 1)), dimension_numbers=layout)
+    return jax.lax.conv_general_dilated(
+        images, kernel, (2, 2), ((1, 1), (1, 1)), dimension_numbers=layout
+    )
 
 
 def _uniform(key: PRNGKeyArray, shape: tuple[int, ...], limit: float) -> Float[Array, "..."]:
@@ -242,4 +278,6 @@ def _uniform(key: PRNGKeyArray, shape: tuple[int, ...], limit: float) -> Float[A
 
 
 def _optimiser(config: A3CConfig) -> optax.GradientTransformation:
-    return optax.chain(optax.clip_by_global_norm(config.max_gradient_norm), optax.adam(config.learning_rate))
+    return optax.chain(
+        optax.clip_by_global_norm(config.max_gradient_norm), optax.adam(config.learning_rate)
+    )

@@ -2,13 +2,14 @@
 
     J = E[½ ‖tanh μ(s) - a‖²]
 
-This is the likelihood of a Gaussian of constant variance around the action tanh μ(s), so the policy learns the mean of the
-actions that the dataset has at s. The likelihood of SAC's squashed Gaussian, tanh of a Gaussian, would not do: it asks for
-atanh(a), which is infinite for the actions ±1 of any policy that uses the full range, and clipping such actions lets the
-choice of the clip decide what is learned from them.
+This is the likelihood of a Gaussian of constant variance around the action tanh μ(s), so the policy
+learns the mean of the actions that the dataset has at s. The likelihood of SAC's squashed Gaussian,
+tanh of a Gaussian, would not do: it asks for atanh(a), which is infinite for the actions ±1 of any
+policy that uses the full range, and clipping such actions lets the choice of the clip decide what
+is learned from them.
 
-The actor is SAC's, so that all that acts with a SAC policy acts with this one. Its log σ is the lowest there is and is never
-learned: sampled or not, its action is tanh μ(s).
+The actor is SAC's, so that all that acts with a SAC policy acts with this one. Its log σ is the
+lowest there is and is never learned: sampled or not, its action is tanh μ(s).
 """
 
 from dataclasses import dataclass
@@ -20,8 +21,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from element_rl.acting.host_policy import LOG_STD_MIN
 from element_rl.agents.contract import Agent, Batch
-from element_rl.agents.host_policy import LOG_STD_MIN
 from element_rl.agents.networks import Actor, policy_parameters
 
 
@@ -38,12 +39,18 @@ class CloningConfig:
 
     def __post_init__(self) -> None:
         for name, valid, range_ in (
-            ("hidden_sizes", len(self.hidden_sizes) > 0 and min(self.hidden_sizes) > 0, "one or more positive widths"),
+            (
+                "hidden_sizes",
+                len(self.hidden_sizes) > 0 and min(self.hidden_sizes) > 0,
+                "one or more positive widths",
+            ),
             ("learning_rate", self.learning_rate > 0.0, "above 0"),
             ("batch_size", self.batch_size > 0, "at least 1"),
         ):
             if not valid:
-                raise ValueError(f"CloningConfig.{name} is {getattr(self, name)!r}; choose {range_}.")
+                raise ValueError(
+                    f"CloningConfig.{name} is {getattr(self, name)!r}; choose {range_}."
+                )
 
 
 class CloningState(eqx.Module):
@@ -56,7 +63,9 @@ class CloningState(eqx.Module):
 def agent(config: CloningConfig, observation_dim: int, action_dim: int) -> Agent:
     """Behaviour cloning behind the contract of agents."""
     return Agent(
-        create=partial(create, observation_dim=observation_dim, action_dim=action_dim, config=config),
+        create=partial(
+            create, observation_dim=observation_dim, action_dim=action_dim, config=config
+        ),
         update=partial(update, config=config),
         policy=lambda state: policy_parameters(state.actor),
         batch_size=config.batch_size,
@@ -65,22 +74,29 @@ def agent(config: CloningConfig, observation_dim: int, action_dim: int) -> Agent
 
 
 @partial(jax.jit, static_argnames=("observation_dim", "action_dim", "config"))
-def create(key: PRNGKeyArray, observation_dim: int, action_dim: int, config: CloningConfig) -> CloningState:
+def create(
+    key: PRNGKeyArray, observation_dim: int, action_dim: int, config: CloningConfig
+) -> CloningState:
     """A fresh agent; the same key gives the same agent."""
     actor = Actor.create(key, observation_dim, action_dim, config.hidden_sizes)
     network = actor.network
     weight = network.weights[-1].at[:, action_dim:].set(0.0)
     bias = network.biases[-1].at[action_dim:].set(LOG_STD_MIN)
-    actor = eqx.tree_at(lambda a: (a.network.weights[-1], a.network.biases[-1]), actor, (weight, bias))
+    actor = eqx.tree_at(
+        lambda a: (a.network.weights[-1], a.network.biases[-1]), actor, (weight, bias)
+    )
     return CloningState(actor, optax.adam(config.learning_rate).init(actor))
 
 
 def update(
     state: CloningState, batch: Batch, key: PRNGKeyArray, config: CloningConfig
 ) -> tuple[CloningState, dict[str, Float[Array, ""]]]:
-    """One gradient step; the key is not used, and is there because every agent's `update` takes one."""
+    """One gradient step; the key is not used, and is there because every agent's `update` takes
+    one."""
     gradient, metrics = jax.grad(actor_loss, has_aux=True)(state.actor, batch)
-    step, optimiser = optax.adam(config.learning_rate).update(gradient, state.optimiser, state.actor)
+    step, optimiser = optax.adam(config.learning_rate).update(
+        gradient, state.optimiser, state.actor
+    )
     return CloningState(optax.apply_updates(state.actor, step), optimiser), metrics
 
 

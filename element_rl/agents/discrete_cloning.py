@@ -1,9 +1,10 @@
-"""Behaviour cloning where actions are choices: a policy that does what the dataset did, for one agent.
+"""Behaviour cloning where actions are choices: a policy that does what the dataset did, for one
+agent.
 
     J = E[-log π(a | s)]        π(· | s) = softmax of the network's outputs
 
-The network is that of `discrete_cql`, for vectors or images, so that all that acts with its values acts with this: the action of
-the highest output is the one that the dataset has most often at s.
+The network is that of `discrete_cql`, for vectors or images, so that all that acts with its values
+acts with this: the action of the highest output is the one that the dataset has most often at s.
 """
 
 from functools import partial
@@ -26,10 +27,17 @@ class DiscreteCloningState(eqx.Module):
     optimiser: PyTree[Array]
 
 
-def agent(config: CloningConfig, observation_shape: tuple[int, ...], num_actions: int, frame_stack: int = 1) -> Agent:
+def agent(
+    config: CloningConfig,
+    observation_shape: tuple[int, ...],
+    num_actions: int,
+    frame_stack: int = 1,
+) -> Agent:
     """Cloning of choices behind the contract of agents."""
     return Agent(
-        create=partial(create, observation_shape=observation_shape, num_actions=num_actions, config=config),
+        create=partial(
+            create, observation_shape=observation_shape, num_actions=num_actions, config=config
+        ),
         update=partial(update, config=config),
         policy=lambda state: value_parameters(state.policy),
         batch_size=config.batch_size,
@@ -50,13 +58,18 @@ def create(
 def update(
     state: DiscreteCloningState, batch: DiscreteBatch, key: PRNGKeyArray, config: CloningConfig
 ) -> tuple[DiscreteCloningState, dict[str, Float[Array, ""]]]:
-    """One gradient step; the key is not used, and is there because every agent's `update` takes one."""
+    """One gradient step; the key is not used, and is there because every agent's `update` takes
+    one."""
     gradient, metrics = jax.grad(policy_loss, has_aux=True)(state.policy, batch)
-    step, optimiser = optax.adam(config.learning_rate).update(gradient, state.optimiser, state.policy)
+    step, optimiser = optax.adam(config.learning_rate).update(
+        gradient, state.optimiser, state.policy
+    )
     return DiscreteCloningState(optax.apply_updates(state.policy, step), optimiser), metrics
 
 
-def policy_loss(policy: QNetwork, batch: DiscreteBatch) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
+def policy_loss(
+    policy: QNetwork, batch: DiscreteBatch
+) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
     """J = E[-log π(a | s)]."""
     outputs = policy(batch.observation)
     loss = jnp.mean(optax.softmax_cross_entropy_with_integer_labels(outputs, batch.action))

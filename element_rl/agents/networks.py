@@ -1,8 +1,9 @@
 """Networks of the actor and the twin critics, and the distribution the actor describes.
 
-Networks take a batch [B, ...] of one agent; populations come from `jax.vmap` over the modules. Every module is a pytree
-of arrays and of nothing else. The two critics are one network whose arrays have a leading axis of 2: their layers run
-as batched products, half as many operations on an accelerator and as fast as two networks on a CPU.
+Networks take a batch [B, ...] of one agent; populations come from `jax.vmap` over the modules.
+Every module is a pytree of arrays and of nothing else. The two critics are one network whose arrays
+have a leading axis of 2: their layers run as batched products, half as many operations on an
+accelerator and as fast as two networks on a CPU.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,36 +15,48 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from element_rl.acting.host_policy import LOG_STD_MAX, LOG_STD_MIN
 from element_rl.agents.contract import Batch
-from element_rl.agents.host_policy import LOG_STD_MAX, LOG_STD_MIN
 from element_rl.mlp import MLP
 
 
 class Actor(eqx.Module):
-    """Observation → mean and log standard deviation of a Gaussian, before the tanh that bounds the action."""
+    """Observation → mean and log standard deviation of a Gaussian, before the tanh that bounds the
+    action."""
 
     network: MLP
 
     @staticmethod
-    def create(key: PRNGKeyArray, observation_dim: int, action_dim: int, hidden_sizes: Sequence[int]) -> "Actor":
+    def create(
+        key: PRNGKeyArray, observation_dim: int, action_dim: int, hidden_sizes: Sequence[int]
+    ) -> "Actor":
         return Actor(MLP.create(key, (observation_dim, *hidden_sizes, 2 * action_dim)))
 
-    def __call__(self, observation: Float[Array, "B O"]) -> tuple[Float[Array, "B A"], Float[Array, "B A"]]:
+    def __call__(
+        self, observation: Float[Array, "B O"]
+    ) -> tuple[Float[Array, "B A"], Float[Array, "B A"]]:
         mean, log_std = jnp.split(self.network(observation), 2, axis=-1)
         return mean, jnp.clip(log_std, LOG_STD_MIN, LOG_STD_MAX)
 
 
 class TwinCritics(eqx.Module):
-    """Two action values, of independent initialisation: arrays of `networks` have a leading axis of 2."""
+    """Two action values, of independent initialisation: arrays of `networks` have a leading axis of
+    2."""
 
     networks: MLP
 
     @staticmethod
-    def create(key: PRNGKeyArray, observation_dim: int, action_dim: int, hidden_sizes: Sequence[int]) -> "TwinCritics":
+    def create(
+        key: PRNGKeyArray, observation_dim: int, action_dim: int, hidden_sizes: Sequence[int]
+    ) -> "TwinCritics":
         sizes = (observation_dim + action_dim, *hidden_sizes, 1)
-        return TwinCritics(jax.vmap(lambda twin_key: MLP.create(twin_key, sizes))(jax.random.split(key)))
+        return TwinCritics(
+            jax.vmap(lambda twin_key: MLP.create(twin_key, sizes))(jax.random.split(key))
+        )
 
-    def __call__(self, observation: Float[Array, "B O"], action: Float[Array, "B A"]) -> Float[Array, "2 B"]:
+    def __call__(
+        self, observation: Float[Array, "B O"], action: Float[Array, "B A"]
+    ) -> Float[Array, "2 B"]:
         inputs = jnp.concatenate([observation, action], axis=-1)
         return jax.vmap(lambda network: network(inputs))(self.networks)[..., 0]
 
@@ -53,7 +66,8 @@ def squashed_gaussian(
 ) -> tuple[Float[Array, "B A"], Float[Array, " B"]]:
     """Actions a = tanh(u), u = μ + σ·noise, with log π(a) = Σ_A log N(u; μ, σ) - log(1 - tanh²(u)).
 
-    The last term is written 2·(log 2 - u - softplus(-2u)), which neither underflows nor needs an ε for large |u|.
+    The last term is written 2·(log 2 - u - softplus(-2u)), which neither underflows nor needs an ε
+    for large |u|.
     """
     pre_tanh = mean + jnp.exp(log_std) * noise
     log_gaussian = -0.5 * noise**2 - log_std - 0.5 * log(2 * pi)
@@ -68,7 +82,9 @@ def divergence(actor: Actor, other: Actor, observation: Float[Array, "B O"]) -> 
     """
     (mean, log_std), (other_mean, other_log_std) = actor(observation), other(observation)
     apart = jnp.exp(2 * log_std) + (mean - other_mean) ** 2
-    return jnp.sum(other_log_std - log_std + 0.5 * apart * jnp.exp(-2 * other_log_std) - 0.5, axis=-1)
+    return jnp.sum(
+        other_log_std - log_std + 0.5 * apart * jnp.exp(-2 * other_log_std) - 0.5, axis=-1
+    )
 
 
 def critic_loss(
@@ -86,10 +102,11 @@ def policy_parameters(actor: Actor) -> dict[str, Array]:
 
 
 def flat_parameters(network: MLP) -> dict[str, Array]:
-    """Flat names for `host_policy` (and for files): weight_i [in, out], bias_i [out]; a population keeps its leading P.
+    """Flat names for `host_policy` (and for files): weight_i [in, out], bias_i [out]; a population
+    keeps its leading P.
 
-    The host multiplies observation @ weight, which reads a row-major [in, out] matrix straight through, so the layout
-    the networks train in is handed over as it is.
+    The host multiplies observation @ weight, which reads a row-major [in, out] matrix straight
+    through, so the layout the networks train in is handed over as it is.
     """
     parameters = {f"weight_{i}": weight for i, weight in enumerate(network.weights)}
     return parameters | {f"bias_{i}": bias for i, bias in enumerate(network.biases)}
@@ -98,5 +115,7 @@ def flat_parameters(network: MLP) -> dict[str, Array]:
 def network_from(parameters: Mapping[str, np.ndarray]) -> MLP:
     """The network, or the population of networks, that `flat_parameters` came from."""
     layers = range(len(parameters) // 2)
-    weights, biases = (tuple(jnp.array(parameters[f"{kind}_{i}"]) for i in layers) for kind in ("weight", "bias"))
+    weights, biases = (
+        tuple(jnp.array(parameters[f"{kind}_{i}"]) for i in layers) for kind in ("weight", "bias")
+    )
     return MLP(weights, biases)

@@ -1,10 +1,11 @@
-"""Tabular Q-learning (Watkins, 1989), for worlds with few states: one agent, pure functions; `vmap` makes a population.
+"""Tabular Q-learning (Watkins, 1989), for worlds with few states: one agent, pure functions; `vmap`
+makes a population.
 
     Q(s, a) ← Q(s, a) + α (r + γ max_a' Q(s', a') − Q(s, a))
 
-`update` does this for one transition, `update_known` for one transition of every pair that has been tried, all from the same
-table: what a large batch from a replay does on average, in a world where a pair always leads to the same state. No state is an
-end: a time limit does not stop the bootstrap.
+`update` does this for one transition, `update_known` for one transition of every pair that has been
+tried, all from the same table: what a large batch from a replay does on average, in a world where a
+pair always leads to the same state. No state is an end: a time limit does not stop the bootstrap.
 """
 
 from dataclasses import dataclass
@@ -21,9 +22,9 @@ class QLearningConfig:
     learning_rate: float = 0.1  # α
     discount: float = 0.99  # γ, as everywhere in the paper
     epsilon: float = 0.1  # share of actions drawn at random
-    initial_value: float = (
-        100.0  # of every pair; 1 / (1 − γ), the largest return of rewards up to 1, makes untried ones attractive
-    )
+    # of every pair; 1 / (1 − γ), the largest return of rewards up to 1, makes untried ones
+    # attractive
+    initial_value: float = 100.0
 
     def __post_init__(self) -> None:
         for name, valid, range_ in (
@@ -70,6 +71,7 @@ def update_known(
     next_states: Int[Array, "S A"],
     config: QLearningConfig,
 ) -> Float[Array, "S A"]:
-    """The table after learning from one transition of every known pair; what was never tried stays as it is."""
+    """The table after learning from one transition of every known pair; what was never tried stays
+    as it is."""
     targets = rewards + config.discount * jnp.max(values, axis=1)[next_states]
     return jnp.where(known, values + config.learning_rate * (targets - values), values)

@@ -1,8 +1,10 @@
-"""Soft Actor-Critic with a learned temperature (Haarnoja et al., 2018, arXiv:1812.05905), for one agent.
+"""Soft Actor-Critic with a learned temperature (Haarnoja et al., 2018, arXiv:1812.05905), for one
+agent.
 
-The backbone of the paper's Algorithm 3 on the robots, with its table of SAC hyper-parameters as defaults. `jax.vmap`
-makes a population, `jax.lax.scan` many updates in one call. With α the temperature, d the terminated flag, and actions
-ã ~ π(·|s) drawn by the reparametrisation of `networks.squashed_gaussian`, one `update` descends, in this order,
+The backbone of the paper's Algorithm 3 on the robots, with its table of SAC hyper-parameters as
+defaults. `jax.vmap` makes a population, `jax.lax.scan` many updates in one call. With α the
+temperature, d the terminated flag, and actions ã ~ π(·|s) drawn by the reparametrisation of
+`networks.squashed_gaussian`, one `update` descends, in this order,
 
     y    = r + γ (1 - d) (min_i Q̄_i(s', ã') - α log π(ã'|s'))
     J_Q  = E[½ Σ_i (Q_i(s, a) - y)²],        then Q̄ ← Q̄ + τ (Q - Q̄)
@@ -11,14 +13,16 @@ makes a population, `jax.lax.scan` many updates in one call. With α the tempera
 
 Departures from the code the paper names for its SAC (github.com/seolhokim/Mujoco-Pytorch):
 
-1. A time limit is not an end: only `terminated` stops the bootstrap, truncation does not. There both stop it.
-2. The standard deviation depends on the observation, as in the SAC papers. There it is one free vector.
+1. A time limit is not an end: only `terminated` stops the bootstrap, truncation does not. There
+   both stop it.
+2. The standard deviation depends on the observation, as in the SAC papers. There it is one free
+   vector.
 3. log α is learned, so that α stays positive. There α itself is.
 4. The squared error of J_Q, as in the SAC papers. There the smooth L1 loss.
 5. log π is exact. There an ε of 1e-3 inside the logarithm bounds it.
 6. Layers start as PyTorch's `Linear` does by default. There orthogonal with zero biases.
-7. Three hidden layers. There `layer_num = 3`, the paper's value too, counts the output layer: two hidden layers;
-   `SACConfig(hidden_sizes=(256, 256))` gives those.
+7. Three hidden layers. There `layer_num = 3`, the paper's value too, counts the output layer: two
+   hidden layers; `SACConfig(hidden_sizes=(256, 256))` gives those.
 8. Rewards are taken as given. There they are multiplied by 0.1 on the way in.
 """
 
@@ -82,10 +86,18 @@ class SACConfig:
 
     def __post_init__(self) -> None:
         for name, valid, range_ in (
-            ("hidden_sizes", len(self.hidden_sizes) > 0 and min(self.hidden_sizes) > 0, "one or more positive widths"),
+            (
+                "hidden_sizes",
+                len(self.hidden_sizes) > 0 and min(self.hidden_sizes) > 0,
+                "one or more positive widths",
+            ),
             ("discount", 0.0 <= self.discount <= 1.0, "between 0 and 1"),
             ("target_rate", 0.0 < self.target_rate <= 1.0, "above 0 and at most 1"),
-            ("initial_temperature", self.initial_temperature > 0.0, "above 0 (its logarithm is learned)"),
+            (
+                "initial_temperature",
+                self.initial_temperature > 0.0,
+                "above 0 (its logarithm is learned)",
+            ),
             ("batch_size", self.batch_size > 0, "at least 1"),
             ("reward_centring", 0.0 <= self.reward_centring <= 1.0, "between 0 and 1"),
         ):
@@ -94,7 +106,8 @@ class SACConfig:
 
 
 class SACState(eqx.Module):
-    """All that learns: a pytree of arrays only, so that vmap, buffer donation and flat files need no special care."""
+    """All that learns: a pytree of arrays only, so that vmap, buffer donation and flat files need
+    no special care."""
 
     actor: Actor
     critics: TwinCritics
@@ -108,7 +121,9 @@ class SACState(eqx.Module):
 def agent(config: SACConfig, observation_dim: int, action_dim: int) -> Agent:
     """SAC behind the contract of agents."""
     return Agent(
-        create=partial(create, observation_dim=observation_dim, action_dim=action_dim, config=config),
+        create=partial(
+            create, observation_dim=observation_dim, action_dim=action_dim, config=config
+        ),
         update=partial(update, config=config),
         policy=lambda state: policy_parameters(state.actor),
         batch_size=config.batch_size,
@@ -126,7 +141,9 @@ def with_policy(state: SACState, parameters: Mapping[str, Any]) -> SACState:
     return eqx.tree_at(lambda s: s.actor, state, Actor(network_from(parameters)))
 
 
-@partial(jax.jit, static_argnames=("observation_dim", "action_dim", "config"))  # one compilation, not one per array
+@partial(
+    jax.jit, static_argnames=("observation_dim", "action_dim", "config")
+)  # one compilation, not one per array
 def create(key: PRNGKeyArray, observation_dim: int, action_dim: int, config: SACConfig) -> SACState:
     """A fresh agent; the same key gives the same agent."""
     actor_key, critic_key = jax.random.split(key)
@@ -136,7 +153,9 @@ def create(key: PRNGKeyArray, observation_dim: int, action_dim: int, config: SAC
     return SACState(
         actor=actor,
         critics=critics,
-        target_critics=jax.tree.map(jnp.copy, critics),  # a copy: one buffer cannot be donated twice
+        target_critics=jax.tree.map(
+            jnp.copy, critics
+        ),  # a copy: one buffer cannot be donated twice
         log_temperature=log_temperature,
         actor_optimiser=optax.adam(config.actor_learning_rate).init(actor),
         critic_optimiser=optax.adam(config.critic_learning_rate).init(critics),
@@ -147,7 +166,8 @@ def create(key: PRNGKeyArray, observation_dim: int, action_dim: int, config: SAC
 def act(
     state: SACState, observation: Float[Array, " O"], key: PRNGKeyArray, deterministic: bool = False
 ) -> Float[Array, " A"]:
-    """One action in (-1, 1): drawn from the policy, or tanh of its mean. `host_policy` computes the same in NumPy."""
+    """One action in (-1, 1): drawn from the policy, or tanh of its mean. `host_policy` computes the
+    same in NumPy."""
     mean, log_std = state.actor(observation[None])
     noise = jnp.zeros_like(mean) if deterministic else jax.random.normal(key, mean.shape)
     action, _ = squashed_gaussian(mean, log_std, noise)
@@ -162,17 +182,22 @@ def update(
     actor_learns: Bool[Array, ""] | None = None,
     anchor: Anchor | None = None,
 ) -> tuple[SACState, dict[str, Float[Array, ""]]]:
-    """One gradient step of critics, target critics, actor and temperature; metrics are those of the losses below.
+    """One gradient step of critics, target critics, actor and temperature; metrics are those of the
+    losses below.
 
-    Where `actor_learns` is false, actor and temperature stay as they are, their optimisers too. An `anchor` holds the actor
-    near a policy.
+    Where `actor_learns` is false, actor and temperature stay as they are, their optimisers too. An
+    `anchor` holds the actor near a policy.
     """
     target_noise, policy_noise = jax.random.normal(key, (2, *batch.action.shape))
 
     if config.reward_centring:
-        batch = batch._replace(reward=batch.reward - config.reward_centring * jnp.mean(batch.reward))
+        batch = batch._replace(
+            reward=batch.reward - config.reward_centring * jnp.mean(batch.reward)
+        )
     target = critic_target(state, batch, target_noise, config.discount)
-    critic_gradient, critic_metrics = jax.grad(critic_loss, has_aux=True)(state.critics, batch, target)
+    critic_gradient, critic_metrics = jax.grad(critic_loss, has_aux=True)(
+        state.critics, batch, target
+    )
     new_state, other_metrics = descend(state, critic_gradient, batch, policy_noise, config, anchor)
     if actor_learns is not None:
         new_state = _holding_the_actor(new_state, state, actor_learns)
@@ -187,7 +212,8 @@ def descend(
     config: SACConfig,
     anchor: Anchor | None = None,
 ) -> tuple[SACState, dict[str, Float[Array, ""]]]:
-    """One step of the critics along a gradient of their loss, whatever that is, then of all that follows them."""
+    """One step of the critics along a gradient of their loss, whatever that is, then of all that
+    follows them."""
     critics, critic_optimiser = _adam_step(
         critic_gradient, state.critic_optimiser, state.critics, config.critic_learning_rate
     )
@@ -197,18 +223,31 @@ def descend(
     actor_gradient, actor_metrics = jax.grad(actor_loss, has_aux=True)(
         state.actor, critics, temperature, batch.observation, policy_noise, anchor
     )
-    actor, actor_optimiser = _adam_step(actor_gradient, state.actor_optimiser, state.actor, config.actor_learning_rate)
+    actor, actor_optimiser = _adam_step(
+        actor_gradient, state.actor_optimiser, state.actor, config.actor_learning_rate
+    )
 
-    target_entropy = -float(batch.action.shape[-1]) if config.target_entropy is None else config.target_entropy
+    target_entropy = (
+        -float(batch.action.shape[-1]) if config.target_entropy is None else config.target_entropy
+    )
     temperature_gradient, temperature_metrics = jax.grad(temperature_loss, has_aux=True)(
         state.log_temperature, actor_metrics["policy_entropy"], target_entropy
     )
     log_temperature, temperature_optimiser = _adam_step(
-        temperature_gradient, state.temperature_optimiser, state.log_temperature, config.temperature_learning_rate
+        temperature_gradient,
+        state.temperature_optimiser,
+        state.log_temperature,
+        config.temperature_learning_rate,
     )
 
     new_state = SACState(
-        actor, critics, target_critics, log_temperature, actor_optimiser, critic_optimiser, temperature_optimiser
+        actor,
+        critics,
+        target_critics,
+        log_temperature,
+        actor_optimiser,
+        critic_optimiser,
+        temperature_optimiser,
     )
     return new_state, actor_metrics | temperature_metrics
 
@@ -217,7 +256,9 @@ def _holding_the_actor(new: SACState, old: SACState, actor_learns: Bool[Array, "
     """The new critics, and the old actor and temperature unless the actor learns."""
     fields = ("actor", "actor_optimiser", "log_temperature", "temperature_optimiser")
     chosen = {
-        name: jax.tree.map(lambda n, o: jnp.where(actor_learns, n, o), getattr(new, name), getattr(old, name))
+        name: jax.tree.map(
+            lambda n, o: jnp.where(actor_learns, n, o), getattr(new, name), getattr(old, name)
+        )
         for name in fields
     }
     return dataclasses.replace(new, **chosen)
@@ -226,11 +267,14 @@ def _holding_the_actor(new: SACState, old: SACState, actor_learns: Bool[Array, "
 def critic_target(
     state: SACState, batch: Batch, noise: Float[Array, "B A"], discount: float, soft: bool = True
 ) -> Float[Array, " B"]:
-    """y = r + γ (1 - d) (min_i Q̄_i(s', ã') - α log π(ã'|s')): the soft value of what follows, unless nothing follows.
+    """y = r + γ (1 - d) (min_i Q̄_i(s', ã') - α log π(ã'|s')): the soft value of what follows,
+    unless nothing follows.
 
     Not `soft`: without the term of the policy's entropy, α log π.
     """
-    next_action, next_log_probability = squashed_gaussian(*state.actor(batch.next_observation), noise)
+    next_action, next_log_probability = squashed_gaussian(
+        *state.actor(batch.next_observation), noise
+    )
     next_q = jnp.min(state.target_critics(batch.next_observation, next_action), axis=0)
     next_value = next_q - jnp.exp(state.log_temperature) * next_log_probability if soft else next_q
     continues = 1.0 - batch.terminated.astype(next_value.dtype)
@@ -245,10 +289,12 @@ def actor_loss(
     noise: Float[Array, "B A"],
     anchor: Anchor | None = None,
 ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
-    """J_π = E[α log π(ã|s) - min_i Q_i(s, ã)], through the sampled action; differentiate with respect to the actor only.
+    """J_π = E[α log π(ã|s) - min_i Q_i(s, ã)], through the sampled action; differentiate with
+    respect to the actor only.
 
-    With an anchor π_0 of weight w there is w E|Q| E[KL(π ‖ π_0)] more to pay. The factor E|Q|, a constant here, gives the
-    divergence the unit of the values: a weight means the same for rewards of any size.
+    With an anchor π_0 of weight w there is w E|Q| E[KL(π ‖ π_0)] more to pay. The factor E|Q|, a
+    constant here, gives the divergence the unit of the values: a weight means the same for rewards
+    of any size.
     """
     action, log_probability = squashed_gaussian(*actor(observation), noise)
     q = jnp.min(critics(observation, action), axis=0)
@@ -262,13 +308,18 @@ def actor_loss(
 def temperature_loss(
     log_temperature: Float[Array, ""], policy_entropy: Float[Array, ""], target_entropy: float
 ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
-    """J_α = α (H[π] - H̄): a policy more random than the target lowers α, a less random one raises it."""
+    """J_α = α (H[π] - H̄): a policy more random than the target lowers α, a less random one raises
+    it."""
     temperature = jnp.exp(log_temperature)
     loss = temperature * (policy_entropy - target_entropy)
     return loss, {"temperature_loss": loss, "temperature": temperature}
 
 
-def _adam_step(gradient: Any, optimiser_state: Any, parameters: Any, learning_rate: float) -> tuple[Any, Any]:
+def _adam_step(
+    gradient: Any, optimiser_state: Any, parameters: Any, learning_rate: float
+) -> tuple[Any, Any]:
     """The parameters one step of Adam further, and the optimiser's new state."""
-    updates, optimiser_state = optax.adam(learning_rate).update(gradient, optimiser_state, parameters)
+    updates, optimiser_state = optax.adam(learning_rate).update(
+        gradient, optimiser_state, parameters
+    )
     return optax.apply_updates(parameters, updates), optimiser_state

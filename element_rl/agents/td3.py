@@ -91,7 +91,9 @@ class TD3State(eqx.Module):
 def agent(config: TD3Config, observation_dim: int, action_dim: int) -> Agent:
     """TD3 behind the contract of agents."""
     return Agent(
-        create=partial(create, observation_dim=observation_dim, action_dim=action_dim, config=config),
+        create=partial(
+            create, observation_dim=observation_dim, action_dim=action_dim, config=config
+        ),
         update=partial(update, config=config),
         policy=partial(policy, config=config),
         batch_size=config.batch_size,
@@ -133,7 +135,9 @@ def update(
     noise = jax.random.normal(key, batch.action.shape)
     target = critic_target(state, batch, noise, config)
     gradient, critic_metrics = jax.grad(critic_loss, has_aux=True)(state.critics, batch, target)
-    steps, critic_optimiser = optax.adam(config.critic_learning_rate).update(gradient, state.critic_optimiser)
+    steps, critic_optimiser = optax.adam(config.critic_learning_rate).update(
+        gradient, state.critic_optimiser
+    )
     critics = optax.apply_updates(state.critics, steps)
 
     updates = state.updates + 1
@@ -142,7 +146,9 @@ def update(
     actor_gradient, actor_metrics = jax.grad(actor_loss, has_aux=True)(
         state.actor, critics, batch.observation, config, anchor
     )
-    steps, actor_optimiser = optax.adam(config.actor_learning_rate).update(actor_gradient, state.actor_optimiser)
+    steps, actor_optimiser = optax.adam(config.actor_learning_rate).update(
+        actor_gradient, state.actor_optimiser
+    )
     actor = _chosen(learns, optax.apply_updates(state.actor, steps), state.actor)
     new_state = TD3State(
         actor=actor,
@@ -178,11 +184,15 @@ def act(
 ) -> Float[Array, " A"]:
     """One action in [-1, 1]. `host_policy` computes the same in NumPy."""
     action = jnp.tanh(state.actor(observation[None]))[0]
-    noise = 0.0 if deterministic else config.exploration_noise * jax.random.normal(key, action.shape)
+    noise = (
+        0.0 if deterministic else config.exploration_noise * jax.random.normal(key, action.shape)
+    )
     return jnp.clip(action + noise, -1.0, 1.0)
 
 
-def critic_target(state: TD3State, batch: Batch, noise: Float[Array, "B A"], config: TD3Config) -> Float[Array, " B"]:
+def critic_target(
+    state: TD3State, batch: Batch, noise: Float[Array, "B A"], config: TD3Config
+) -> Float[Array, " B"]:
     """y = r + γ (1 - d) min_i Q̄_i(s', ã), ã = clip(μ̄(s') + clip(σ̃ ε, -c, c), -1, 1)."""
     limit = config.smoothing_clip
     smoothing = jnp.clip(config.smoothing_noise * noise, -limit, limit)

@@ -1,7 +1,8 @@
 """Episodes in memory: what a dataset is read into, and what offline agents learn from.
 
-Every observation is stored once. An episode of T steps has T + 1 rows in time order; the last holds the last observation and
-nothing else. So row i of a transition is followed by row i + 1, and `transitions` lists the rows that are one:
+Every observation is stored once. An episode of T steps has T + 1 rows in time order; the last holds
+the last observation and nothing else. So row i of a transition is followed by row i + 1, and
+`transitions` lists the rows that are one:
 
     observation[i], action[i], reward[i], terminated[i]  →  observation[i + 1]        for i in transitions
 """
@@ -20,7 +21,9 @@ class Episodes:
     """Whole episodes of one environment, one after the other, in R rows."""
 
     observation: Shaped[np.ndarray, "R ..."]  # float32, or uint8 for images
-    action: Shaped[np.ndarray, "R ..."]  # float32 [R, A] on the policy's own scale, [-1, 1]; int32 [R] of a choice
+    action: Shaped[
+        np.ndarray, "R ..."
+    ]  # float32 [R, A] on the policy's own scale, [-1, 1]; int32 [R] of a choice
     reward: Float32[np.ndarray, " R"]  # of the task
     terminated: Bool[np.ndarray, " R"]  # the task ended with this step
     truncated: Bool[np.ndarray, " R"]  # time ran out, or the recording stopped
@@ -30,7 +33,9 @@ class Episodes:
 
     def __post_init__(self) -> None:
         rows = int(np.sum(self.lengths + 1))
-        if any(len(array) != rows for array in self._rows().values()) or len(self.metadata) != len(self.lengths):
+        if any(len(array) != rows for array in self._rows().values()) or len(self.metadata) != len(
+            self.lengths
+        ):
             raise ValueError(f"Episodes of {rows:,} rows were given arrays of another length.")
 
     @property
@@ -42,7 +47,11 @@ class Episodes:
     def returns(self) -> Float32[np.ndarray, " E"]:
         """The sum of rewards of each episode."""
         starts = np.cumsum(self.lengths + 1) - (self.lengths + 1)
-        return np.add.reduceat(self.reward, starts).astype(np.float32) if len(starts) else np.zeros(0, np.float32)
+        return (
+            np.add.reduceat(self.reward, starts).astype(np.float32)
+            if len(starts)
+            else np.zeros(0, np.float32)
+        )
 
     def chosen(self, episodes: Sequence[int]) -> "Episodes":
         """Some of the episodes, in the order given."""
@@ -51,7 +60,9 @@ class Episodes:
         rows = np.concatenate(parts) if parts else np.zeros(0, np.int64)
         arrays = {name: array[rows] for name, array in self._rows().items()}
         metadata = tuple(self.metadata[e] for e in episodes)
-        return dataclasses.replace(self, **arrays, lengths=self.lengths[list(episodes)], metadata=metadata)
+        return dataclasses.replace(
+            self, **arrays, lengths=self.lengths[list(episodes)], metadata=metadata
+        )
 
     @staticmethod
     def joined(parts: Sequence["Episodes"]) -> "Episodes":

@@ -4,12 +4,13 @@ One row per step, under the names of D4RL:
 
     observations [N, …]   actions [N, …]   rewards [N]   next_observations [N, …]   terminals [N]   timeouts [N]
 
-and beside them `episode` [N], which counts the episodes from 0, `positions` and `next_positions` [N, C] where the dataset has
-positions, and `metadata`, a text with the metadata of the dataset and of every episode as JSON (in safetensors: the file's own
-metadata of that name). Actions are in the environment's own units.
+and beside them `episode` [N], which counts the episodes from 0, `positions` and `next_positions`
+[N, C] where the dataset has positions, and `metadata`, a text with the metadata of the dataset and
+of every episode as JSON (in safetensors: the file's own metadata of that name). Actions are in the
+environment's own units.
 
-In a Parquet file these are columns: numbers where an array is [N], lists of numbers where it has more axes. Their shapes are in
-the file's metadata, under `shapes`.
+In a Parquet file these are columns: numbers where an array is [N], lists of numbers where it has
+more axes. Their shapes are in the file's metadata, under `shapes`.
 """
 
 import json
@@ -21,14 +22,15 @@ import numpy as np
 
 from element_rl.datasets.episodes import step_rows
 from element_rl.datasets.minari_files import DatasetError, Recording, read_recording
-from element_rl.files import to_json, write_arrays, write_atomically
+from element_rl.storage.files import to_json, write_arrays, write_atomically
 
 FORMATS = (".npz", ".safetensors", ".parquet")
 VALUES_AT_ONCE = 1 << 24  # of the widest column, in a group of rows of a Parquet file
 
 
 def export(dataset: str | Path, path: Path, root: Path | None = None) -> Path:
-    """Writes a Minari dataset, given by its id or its folder, as one file whose ending tells the format.
+    """Writes a Minari dataset, given by its id or its folder, as one file whose ending tells the
+    format.
 
     All of it is held in memory, its observations twice.
     """
@@ -59,7 +61,9 @@ def require_format(path: Path) -> None:
         try:
             import pyarrow  # noqa: F401
         except ImportError as error:
-            raise DatasetError("Parquet files need pyarrow: pip install 'element-rl[parquet]'.") from error
+            raise DatasetError(
+                "Parquet files need pyarrow: pip install 'element-rl[parquet]'."
+            ) from error
 
 
 def flat_arrays(recording: Recording) -> dict[str, np.ndarray]:
@@ -76,7 +80,10 @@ def flat_arrays(recording: Recording) -> dict[str, np.ndarray]:
         "episode": np.repeat(np.arange(len(lengths)), lengths),
     }
     if recording.position is not None:
-        arrays |= {"positions": recording.position[step], "next_positions": recording.position[step + 1]}
+        arrays |= {
+            "positions": recording.position[step],
+            "next_positions": recording.position[step + 1],
+        }
     return arrays
 
 

@@ -1,12 +1,14 @@
 """Reading Minari datasets, ours and others', into `Episodes`.
 
-Box observations (vectors or images) and Box or Discrete actions are read; every other dataset is refused in one sentence.
-Actions are put on the policy's scale: [-1, 1] between the bounds of a Box (what lies outside is clipped to them, as
-environments do), 0 to n - 1 of a Discrete. An episode that neither ended nor ran out of time in the file is taken as one whose
-recording stopped: truncated. Episodes without a step are left out.
+Box observations (vectors or images) and Box or Discrete actions are read; every other dataset is
+refused in one sentence. Actions are put on the policy's scale: [-1, 1] between the bounds of a Box
+(what lies outside is clipped to them, as environments do), 0 to n - 1 of a Discrete. An episode
+that neither ended nor ran out of time in the file is taken as one whose recording stopped:
+truncated. Episodes without a step are left out.
 
-Whole arrays are read from HDF5, one episode after the other, straight to their place: what it costs is the arrays themselves.
-Where frames are JPEGs, or the files Arrow or Parquet, Minari decodes them.
+Whole arrays are read from HDF5, one episode after the other, straight to their place: what it costs
+is the arrays themselves. Where frames are JPEGs, or the files Arrow or Parquet, Minari decodes
+them.
 """
 
 import json
@@ -30,7 +32,7 @@ from element_rl.datasets.minari_folders import (
 )
 from element_rl.datasets.minari_rows import Rows, read_rows
 from element_rl.datasets.minari_writing import EpisodeRecord, write_dataset
-from element_rl.files import read_json_object
+from element_rl.storage.files import read_json_object
 
 __all__ = [
     "Dataset",
@@ -60,7 +62,8 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Recording:
-    """A dataset in memory as it was recorded: actions in the environment's own units. Rows as in `Episodes`."""
+    """A dataset in memory as it was recorded: actions in the environment's own units. Rows as in
+    `Episodes`."""
 
     name: str
     observation: Shaped[np.ndarray, "R ..."]
@@ -93,11 +96,19 @@ def read_dataset(name: str | Path, root: Path | None = None) -> Dataset:
         lengths=recording.lengths,
         metadata=recording.metadata,
     )
-    return Dataset(recording.name, episodes, env, env_options, recording.observation_space, recording.action_space)
+    return Dataset(
+        recording.name,
+        episodes,
+        env,
+        env_options,
+        recording.observation_space,
+        recording.action_space,
+    )
 
 
 def read_recording(name: str | Path, root: Path | None = None) -> Recording:
-    """A Minari dataset as it was recorded; images stay uint8, all other observations become float32."""
+    """A Minari dataset as it was recorded; images stay uint8, all other observations become
+    float32."""
     require_minari()
     folder = data_folder(name, root)
     about = read_json_object(folder / METADATA, AGAIN)
@@ -108,13 +119,24 @@ def read_recording(name: str | Path, root: Path | None = None) -> Recording:
         lengths, rows, metadata = read_rows(storage, folder, label, int(about["total_episodes"]))
     except DatasetError:
         raise
-    except Exception as error:  # HDF5, Arrow and Pillow each have errors of their own for damaged files
-        raise DatasetError(f"The dataset {label} in {folder} is damaged ({_reason(error)}): {AGAIN}.") from error
+    except (
+        Exception
+    ) as error:  # HDF5, Arrow and Pillow each have errors of their own for damaged files
+        raise DatasetError(
+            f"The dataset {label} in {folder} is damaged ({_reason(error)}): {AGAIN}."
+        ) from error
     if not len(lengths):
         raise DatasetError(f"The dataset {label} holds no episode: {AGAIN}.")
     _refuse_non_finite(label, rows, lengths)
-    return Recording(label, **rows, lengths=lengths, metadata=metadata, about=about,
-                     observation_space=storage.observation_space, action_space=storage.action_space)  # fmt: skip
+    return Recording(
+        label,
+        **rows,
+        lengths=lengths,
+        metadata=metadata,
+        about=about,
+        observation_space=storage.observation_space,
+        action_space=storage.action_space,
+    )
 
 
 def _storage(folder: Path, label: str, about: Mapping[str, Any]) -> Any:
@@ -124,28 +146,39 @@ def _storage(folder: Path, label: str, about: Mapping[str, Any]) -> Any:
     try:
         return MinariStorage.read(folder)
     except ImportError as error:
-        reader = f"pip install 'minari[{'hdf5' if about.get('data_format') == 'hdf5' else 'arrow'}]'"
-        raise DatasetError(f"What reads the files of the dataset {label} is not installed: {reader}.") from error
+        reader = (
+            f"pip install 'minari[{'hdf5' if about.get('data_format') == 'hdf5' else 'arrow'}]'"
+        )
+        raise DatasetError(
+            f"What reads the files of the dataset {label} is not installed: {reader}."
+        ) from error
     except Exception as error:
-        raise DatasetError(f"The dataset {label} in {folder} is damaged ({_reason(error)}): {AGAIN}.") from error
+        raise DatasetError(
+            f"The dataset {label} in {folder} is damaged ({_reason(error)}): {AGAIN}."
+        ) from error
 
 
-def _refuse_spaces(label: str, observation_space: gymnasium.Space, action_space: gymnasium.Space) -> None:
+def _refuse_spaces(
+    label: str, observation_space: gymnasium.Space, action_space: gymnasium.Space
+) -> None:
     spaces = gymnasium.spaces
     if not isinstance(observation_space, spaces.Box):
         raise DatasetError(
-            f"The dataset {label} observes {observation_space}, but a Box (a vector or an image) is needed: flatten its "
+            f"The dataset {label} observes {observation_space}, but a Box (a vector or an image) "
+            "is needed: flatten its "
             "observations first, or choose another dataset."
         )
     if isinstance(action_space, spaces.Discrete):
         return
     if not isinstance(action_space, spaces.Box):
         raise DatasetError(
-            f"The dataset {label} acts in {action_space}, but a Box or a Discrete is needed: choose another dataset."
+            f"The dataset {label} acts in {action_space}, but a Box or a Discrete is needed: "
+            "choose another dataset."
         )
     if not action_space.is_bounded() or not (action_space.high > action_space.low).all():
         raise DatasetError(
-            f"The dataset {label} acts in {action_space}, whose bounds are not finite and apart, so that its actions cannot be "
+            f"The dataset {label} acts in {action_space}, whose bounds are not finite and apart, "
+            "so that its actions cannot be "
             "scaled: choose another dataset, or write its true bounds into its metadata."
         )
 
@@ -159,7 +192,8 @@ def _refuse_non_finite(label: str, rows: Rows, lengths: Int64[np.ndarray, " E"])
                 row = first + int(np.argmin(finite.reshape(len(finite), -1).all(axis=1)))
                 episode = int(np.searchsorted(np.cumsum(lengths + 1), row, side="right"))
                 raise DatasetError(
-                    f"Episode {episode} of the dataset {label} has a {name} that is not a finite number "
+                    f"Episode {episode} of the dataset {label} has a {name} that is not a finite "
+                    "number "
                     f"({np.array2string(array[row], threshold=8)}): remove the episode, or {AGAIN}."
                 )
     if rows["position"] is not None and not np.isfinite(rows["position"]).all():
@@ -173,7 +207,8 @@ def _policy_scale(action: np.ndarray, space: gymnasium.Space, label: str) -> np.
         outside = (choice < 0) | (choice >= space.n)
         if outside.any():
             raise DatasetError(
-                f"The dataset {label} has the action {action[outside][0]}, which is not in {space}: {AGAIN}."
+                f"The dataset {label} has the action {action[outside][0]}, which is not in "
+                f"{space}: {AGAIN}."
             )
         return choice.astype(np.int32)
     assert isinstance(space, gymnasium.spaces.Box)
@@ -191,11 +226,17 @@ def _environment(about: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
     text = about.get("env_spec") or about.get("eval_env_spec")
     try:
         spec = json.loads(text or "")
-        env, options, limit = str(spec["id"]), dict(spec.get("kwargs") or {}), spec.get("max_episode_steps")
+        env, options, limit = (
+            str(spec["id"]),
+            dict(spec.get("kwargs") or {}),
+            spec.get("max_episode_steps"),
+        )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None, {}
     if env.rpartition(":")[2] == "Ant-v5":
-        options.setdefault("include_cfrc_ext_in_observation", True)  # Gymnasium's default is not that of `make_env`
+        options.setdefault(
+            "include_cfrc_ext_in_observation", True
+        )  # Gymnasium's default is not that of `make_env`
     registered = gymnasium.registry.get(env)
     if limit is not None and (registered is None or registered.max_episode_steps != limit):
         options["max_episode_steps"] = int(limit)

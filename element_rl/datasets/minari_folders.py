@@ -3,15 +3,15 @@
     ROOT/NAMESPACE/NAME-vVERSION/data/metadata.json     spaces, environment, authors, counts
                                       main_data.hdf5    a group per episode
 
-ROOT is `$MINARI_DATASETS_PATH`, or `~/.minari/datasets`. A dataset under construction lies beside its final place in a folder
-with a leading dot, which Minari passes over.
+ROOT is `$MINARI_DATASETS_PATH`, or `~/.minari/datasets`. A dataset under construction lies beside
+its final place in a folder with a leading dot, which Minari passes over.
 """
 
 import os
 import re
 from pathlib import Path
 
-from element_rl.files import FileError, write_json
+from element_rl.storage.files import FileError, write_json
 
 METADATA = "metadata.json"
 HDF5 = "main_data.hdf5"
@@ -46,7 +46,8 @@ def dataset_folder(name: str, root: Path | None) -> Path:
     """The folder of the dataset of this Minari id, whether there is one or not."""
     if not _ID.fullmatch(name):
         raise DatasetError(
-            f"{name!r} is no Minari id: use letters, digits, - and _, two at least before a /, and end with a version, as in "
+            f"{name!r} is no Minari id: use letters, digits, - and _, two at least before a /, and "
+            "end with a version, as in "
             "hopper/element-v0."
         )
     return datasets_root(root) / name
@@ -63,11 +64,16 @@ def data_folder(name: str | Path, root: Path | None) -> Path:
     existing = [folder for folder in candidates if folder.exists()]
     if existing:
         raise DatasetError(
-            f"{existing[0]} is not a Minari dataset (it has no data/{METADATA}): give one by its folder or id."
+            f"{existing[0]} is not a Minari dataset (it has no data/{METADATA}): give one by its "
+            "folder or id."
         )
     if isinstance(name, Path):
-        raise DatasetError(f"There is no dataset in {name}: give the folder of one, or the id of a Minari dataset.")
-    raise DatasetError(f"There is no dataset {name!r} in {datasets_root(root)}: {_those_there_are(root)}.")
+        raise DatasetError(
+            f"There is no dataset in {name}: give the folder of one, or the id of a Minari dataset."
+        )
+    raise DatasetError(
+        f"There is no dataset {name!r} in {datasets_root(root)}: {_those_there_are(root)}."
+    )
 
 
 def known_datasets(root: Path | None) -> list[str]:

@@ -1,4 +1,5 @@
-"""The arrays of a Minari dataset, read episode by episode straight to their place among the rows of `Episodes`."""
+"""The arrays of a Minari dataset, read episode by episode straight to their place among the rows of
+`Episodes`."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,8 +22,12 @@ def read_rows(
     from minari.dataset.minari_storage import is_image_space
 
     spaces = (storage.observation_space, storage.action_space)
-    plain = storage.FORMAT == "hdf5" and not (storage.jpeg_encoding and any(is_image_space(space) for space in spaces))
-    lengths, metadata = _hdf5_lengths(folder / HDF5, count) if plain else _storage_lengths(storage, count)
+    plain = storage.FORMAT == "hdf5" and not (
+        storage.jpeg_encoding and any(is_image_space(space) for space in spaces)
+    )
+    lengths, metadata = (
+        _hdf5_lengths(folder / HDF5, count) if plain else _storage_lengths(storage, count)
+    )
     kept = np.flatnonzero(lengths)
     sources = _hdf5_episodes(folder / HDF5, kept) if plain else _storage_episodes(storage, kept)
     rows = _filled(sources, lengths[kept], label, *spaces)
@@ -30,13 +35,19 @@ def read_rows(
 
 
 def _filled(
-    sources: Iterable[Source], lengths: Int64[np.ndarray, " E"], label: str, observation_space: Any, action_space: Any
+    sources: Iterable[Source],
+    lengths: Int64[np.ndarray, " E"],
+    label: str,
+    observation_space: Any,
+    action_space: Any,
 ) -> Rows:
     total = int(np.sum(lengths + 1))
     image = observation_space.dtype == np.uint8 and len(observation_space.shape) > 1
     discrete = isinstance(action_space, gymnasium.spaces.Discrete)
     rows: Rows = {
-        "observation": np.zeros((total, *observation_space.shape), np.uint8 if image else np.float32),
+        "observation": np.zeros(
+            (total, *observation_space.shape), np.uint8 if image else np.float32
+        ),
         # Rows after the last step hold no action, but a choice must be one.
         "action": np.full(total, action_space.start, np.int64)
         if discrete
@@ -54,12 +65,18 @@ def _filled(
 
 
 def _fill_episode(rows: Rows, source: Source, start: int, length: int, episode: str) -> None:
-    fields = {"action": "actions", "reward": "rewards", "terminated": "terminations", "truncated": "truncations"}
+    fields = {
+        "action": "actions",
+        "reward": "rewards",
+        "terminated": "terminations",
+        "truncated": "truncations",
+    }
     for name, stored in {"observation": "observations", **fields}.items():
         array, wanted = source(stored), length + (name == "observation")
         if array.shape != (wanted, *rows[name].shape[1:]):
             raise DatasetError(
-                f"{episode} has {stored} of shape {array.shape} where {(wanted, *rows[name].shape[1:])} belongs: {AGAIN}."
+                f"{episode} has {stored} of shape {array.shape} where "
+                f"{(wanted, *rows[name].shape[1:])} belongs: {AGAIN}."
             )
         rows[name][start : start + wanted] = array
     if not rows["terminated"][start + length - 1]:
@@ -95,13 +112,16 @@ def _hdf5_episodes(path: Path, indices: Sequence[int] | np.ndarray) -> Iterator[
     import h5py
 
     def array(group: Any, name: str) -> np.ndarray:
-        # HDF5's own calls: h5py's comfortable ones cost five times as much, and an episode has six arrays.
+        # HDF5's own calls: h5py's comfortable ones cost five times as much, and an episode has six
+        # arrays.
         try:
             stored = h5py.h5d.open(group, name.encode())
         except KeyError:
             if name.startswith("infos/"):
                 raise
-            raise DatasetError(f"The dataset {path} is damaged (an episode has no {name}): {AGAIN}.") from None
+            raise DatasetError(
+                f"The dataset {path} is damaged (an episode has no {name}): {AGAIN}."
+            ) from None
         read = np.empty(stored.shape, stored.dtype)
         stored.read(h5py.h5s.ALL, h5py.h5s.ALL, read)
         return read
@@ -112,7 +132,9 @@ def _hdf5_episodes(path: Path, indices: Sequence[int] | np.ndarray) -> Iterator[
             yield lambda name, group=group: array(group, name)  # type: ignore[misc]
 
 
-def _storage_lengths(storage: Any, count: int) -> tuple[Int64[np.ndarray, " E"], list[dict[str, Any]]]:
+def _storage_lengths(
+    storage: Any, count: int
+) -> tuple[Int64[np.ndarray, " E"], list[dict[str, Any]]]:
     metadata = [dict(entry) for entry in storage.get_episode_metadata(range(count))]
     return np.array([entry["total_steps"] for entry in metadata], np.int64), metadata
 
@@ -120,7 +142,10 @@ def _storage_lengths(storage: Any, count: int) -> tuple[Int64[np.ndarray, " E"],
 def _storage_episodes(storage: Any, indices: Sequence[int] | np.ndarray) -> Iterator[Source]:
     for index in indices:
         (episode,) = storage.get_episodes([int(index)])
-        flat = {**episode, **{f"infos/{name}": value for name, value in (episode["infos"] or {}).items()}}
+        flat = {
+            **episode,
+            **{f"infos/{name}": value for name, value in (episode["infos"] or {}).items()},
+        }
         yield lambda name, flat=flat: np.asarray(flat[name])  # type: ignore[misc]
 
 

@@ -1,8 +1,9 @@
 """Writing Minari datasets: whole, or not at all.
 
-The layout is that of Minari 0.5 (HDF5), written with h5py episode by episode, so that a dataset of any size needs the memory of
-one episode. Images are stored as they are, compressed without loss; Minari's own collector makes JPEGs of them unless told not
-to. The folder is made under a name with a leading dot, put on the disk, and renamed.
+The layout is that of Minari 0.5 (HDF5), written with h5py episode by episode, so that a dataset of
+any size needs the memory of one episode. Images are stored as they are, compressed without loss;
+Minari's own collector makes JPEGs of them unless told not to. The folder is made under a name with
+a leading dot, put on the disk, and renamed.
 """
 
 import contextlib
@@ -25,7 +26,7 @@ from element_rl.datasets.minari_folders import (
     require_minari,
     write_namespaces,
 )
-from element_rl.files import removing_on_failure, sync, to_json
+from element_rl.storage.files import removing_on_failure, sync, to_json
 
 IMAGE_CHUNK = 115_000  # bytes of images that are compressed together, at most: 16 frames of 84 × 84
 
@@ -39,7 +40,9 @@ class EpisodeRecord:
     rewards: Float[np.ndarray, " T"]
     terminations: Bool[np.ndarray, " T"]
     truncations: Bool[np.ndarray, " T"]
-    infos: Mapping[str, Shaped[np.ndarray, "..."]] = field(default_factory=dict)  # such as position [T + 1, C]
+    infos: Mapping[str, Shaped[np.ndarray, "..."]] = field(
+        default_factory=dict
+    )  # such as position [T + 1, C]
     metadata: Mapping[str, Any] = field(default_factory=dict)  # numbers and text; None is left out
 
 
@@ -52,10 +55,11 @@ def write_dataset(
     about: Mapping[str, Any] | None = None,
     root: Path | None = None,
 ) -> Path:
-    """Writes a dataset of the Minari id `name` under `root` (Minari's own folder by default); its folder.
+    """Writes a dataset of the Minari id `name` under `root` (Minari's own folder by default); its
+    folder.
 
-    `about` is added to the metadata of the dataset: algorithm_name, author (a list), description, requirements, and anything
-    else that JSON can hold.
+    `about` is added to the metadata of the dataset: algorithm_name, author (a list), description,
+    requirements, and anything else that JSON can hold.
     """
     require_minari()
     final = dataset_folder(name, root)
@@ -71,7 +75,8 @@ def refuse_existing(name: str, final: Path) -> None:
     """A dataset is never overwritten."""
     if final.exists():
         raise DatasetError(
-            f"The dataset {name} exists already in {final}: choose another name or version, or remove it first."
+            f"The dataset {name} exists already in {final}: choose another name or version, or "
+            "remove it first."
         )
 
 
@@ -111,7 +116,10 @@ class EpisodeFile:
     def add(self, episode: EpisodeRecord) -> None:
         """Adds an episode after the others."""
         steps = len(episode.rewards)
-        sizes = (len(episode.observations) - 1, *map(len, (episode.actions, episode.terminations, episode.truncations)))
+        sizes = (
+            len(episode.observations) - 1,
+            *map(len, (episode.actions, episode.terminations, episode.truncations)),
+        )
         if steps == 0 or any(size != steps for size in sizes):
             raise ValueError(f"An episode of {steps} rewards has arrays for {sizes} steps.")
         group = self._file.create_group(f"episode_{self.episodes}")
@@ -145,8 +153,9 @@ class EpisodeFile:
 class ForgivingFile:
     """A file that remembers an error instead of raising it.
 
-    HDF5 cannot let go of a file that it cannot write to, as on a full disk: every object of it complains, and the process may
-    crash at the end. So HDF5 is left in the belief that all is well, and who writes looks at `error`.
+    HDF5 cannot let go of a file that it cannot write to, as on a full disk: every object of it
+    complains, and the process may crash at the end. So HDF5 is left in the belief that all is well,
+    and who writes looks at `error`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -198,7 +207,9 @@ def write_metadata(
     from minari.serialization import serialize_space
 
     if file.episodes == 0:
-        raise DatasetError(f"There is no finished episode to write into the dataset {name}: record more steps.")
+        raise DatasetError(
+            f"There is no finished episode to write into the dataset {name}: record more steps."
+        )
     data = file.folder / "data"
     metadata: dict[str, Any] = {
         **to_json(about or {}),
@@ -216,7 +227,9 @@ def write_metadata(
     with contextlib.suppress(TypeError, ValueError, AttributeError):
         metadata["env_spec"] = env_spec.to_json() if env_spec is not None else None
     metadata = {key: value for key, value in metadata.items() if value is not None}
-    (data / METADATA).write_text(json.dumps(metadata, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    (data / METADATA).write_text(
+        json.dumps(metadata, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
     for entry in (*data.iterdir(), data, file.folder):
         sync(entry)
 
@@ -225,16 +238,21 @@ def publish(folder: Path, final: Path, root: Path | None) -> None:
     """Gives a finished folder its final name."""
     write_namespaces(final, root)
     if final.exists():  # on Linux a rename would replace an empty folder
-        raise DatasetError(f"The dataset {final} was made by another process meanwhile: choose another name.")
+        raise DatasetError(
+            f"The dataset {final} was made by another process meanwhile: choose another name."
+        )
     os.rename(folder, final)
     sync(final.parent)
 
 
 def _write_array(group: Any, name: str, array: np.ndarray) -> None:
     if array.dtype == np.uint8 and array.ndim > 2:  # images
-        # Frames that follow each other are alike: of Mario's, together 300 bytes are left of 7,056, of single ones 900.
+        # Frames that follow each other are alike: of Mario's, together 300 bytes are left of 7,056,
+        # of single ones 900.
         frames = max(1, min(len(array), IMAGE_CHUNK // max(array[0].nbytes, 1)))
         chunks = (frames, *array.shape[1:])
-        group.create_dataset(name, data=array, chunks=chunks, compression="gzip", compression_opts=4, shuffle=False)
+        group.create_dataset(
+            name, data=array, chunks=chunks, compression="gzip", compression_opts=4, shuffle=False
+        )
     else:
         group.create_dataset(name, data=array)

@@ -1,4 +1,5 @@
-"""Recording a Gymnasium vector environment: a dataset of whole episodes, whatever its way of starting new ones.
+"""Recording a Gymnasium vector environment: a dataset of whole episodes, whatever its way of
+starting new ones.
 
     with VectorRecorder(envs, "pendulum/random-v0") as recorder:      # envs: any gymnasium.vector.VectorEnv
         recorder.reset(seed=0)
@@ -6,14 +7,15 @@
             recorder.step(envs.action_space.sample())
         recorder.finish()
 
-Vector environments begin new episodes in one of three ways (`metadata["autoreset_mode"]`), and none may become a step:
+Vector environments begin new episodes in one of three ways (`metadata["autoreset_mode"]`), and none
+may become a step:
 
     NEXT_STEP   the step after an end takes no action: its observation is the first of the next episode, its reward nobody's
     SAME_STEP   the step that ends an episode gives the first observation of the next; the last one is infos["final_obs"]
     DISABLED    nothing begins until `reset` is called, with options={"reset_mask": ended} for those that ended
 
-Episodes go to the disk as they end. What is still running at `finish`, or when `reset` cuts it off, is truncated there. The
-dataset has its name when it is finished; without `finish`, nothing is left.
+Episodes go to the disk as they end. What is still running at `finish`, or when `reset` cuts it off,
+is truncated there. The dataset has its name when it is finished; without `finish`, nothing is left.
 """
 
 import contextlib
@@ -36,7 +38,7 @@ from element_rl.datasets.minari_writing import (
     temporary_folder,
     write_metadata,
 )
-from element_rl.files import removing_on_failure
+from element_rl.storage.files import removing_on_failure
 
 Position = Callable[[np.ndarray, Mapping[str, Any]], np.ndarray]
 """``position(observation, info) -> [C]`` of one environment"""
@@ -56,7 +58,8 @@ class _Episode:
 
 
 class VectorRecorder(gymnasium.vector.VectorWrapper):
-    """Steps as the environments within do, and records. `position` is called with an observation and its info."""
+    """Steps as the environments within do, and records. `position` is called with an observation
+    and its info."""
 
     def __init__(
         self,
@@ -87,7 +90,11 @@ class VectorRecorder(gymnasium.vector.VectorWrapper):
         # Before the reset: Gymnasium takes the mask out of the options.
         mask = np.array((options or {}).get("reset_mask", np.ones(self.num_envs, bool)))
         observations, infos = self.env.reset(seed=seed, options=options)
-        seeds = seed if isinstance(seed, list) else [None if seed is None else seed + i for i in range(self.num_envs)]
+        seeds = (
+            seed
+            if isinstance(seed, list)
+            else [None if seed is None else seed + i for i in range(self.num_envs)]
+        )
         for index in np.flatnonzero(mask).tolist():
             self._keep(index)
             self._begin(index, observations[index], infos, seeds[index])
@@ -96,9 +103,15 @@ class VectorRecorder(gymnasium.vector.VectorWrapper):
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """A step of every environment that has an episode to step in."""
         taken = np.array(actions)  # the caller may change it after the step
-        stale = [index for index, episode in enumerate(self._episodes) if episode is None or episode.ended]
+        stale = [
+            index
+            for index, episode in enumerate(self._episodes)
+            if episode is None or episode.ended
+        ]
         if stale and (self.mode != AutoresetMode.NEXT_STEP or None in self._episodes):
-            raise ValueError(f"Environment {stale[0]} has no running episode: call reset before stepping it.")
+            raise ValueError(
+                f"Environment {stale[0]} has no running episode: call reset before stepping it."
+            )
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         for index in range(self.num_envs):
             if index in stale:
@@ -107,7 +120,13 @@ class VectorRecorder(gymnasium.vector.VectorWrapper):
             ended = bool(terminated[index] or truncated[index])
             inside = self.mode == AutoresetMode.SAME_STEP and ended
             observation = infos["final_obs"][index] if inside else observations[index]
-            self._add(index, taken[index], float(rewards[index]), observation, infos["final_info"] if inside else infos)
+            self._add(
+                index,
+                taken[index],
+                float(rewards[index]),
+                observation,
+                infos["final_info"] if inside else infos,
+            )
             if ended:
                 self._end(index, bool(terminated[index]))
             if inside:
@@ -138,11 +157,22 @@ class VectorRecorder(gymnasium.vector.VectorWrapper):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _begin(self, index: int, observation: np.ndarray, infos: Mapping[str, Any], seed: int | None = None) -> None:
+    def _begin(
+        self, index: int, observation: np.ndarray, infos: Mapping[str, Any], seed: int | None = None
+    ) -> None:
         positions = self._positions(index, observation, infos)
-        self._episodes[index] = _Episode([np.array(observation)], positions, None if seed is None else int(seed))
+        self._episodes[index] = _Episode(
+            [np.array(observation)], positions, None if seed is None else int(seed)
+        )
 
-    def _add(self, index: int, action: Any, reward: float, observation: np.ndarray, infos: Mapping[str, Any]) -> None:
+    def _add(
+        self,
+        index: int,
+        action: Any,
+        reward: float,
+        observation: np.ndarray,
+        infos: Mapping[str, Any],
+    ) -> None:
         episode = self._episodes[index]
         assert episode is not None  # `step` refuses
         episode.actions.append(action)
@@ -175,7 +205,9 @@ class VectorRecorder(gymnasium.vector.VectorWrapper):
         self._file.add(record)
         episode.observations, episode.positions, episode.actions, episode.rewards = [], [], [], []
 
-    def _positions(self, index: int, observation: np.ndarray, infos: Mapping[str, Any]) -> list[np.ndarray]:
+    def _positions(
+        self, index: int, observation: np.ndarray, infos: Mapping[str, Any]
+    ) -> list[np.ndarray]:
         if self._position is None:
             return []
         return [np.array(self._position(observation, _info_of(infos, index)), np.float32)]

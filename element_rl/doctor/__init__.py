@@ -1,4 +1,5 @@
-"""`element doctor`: is the installation sound, does a bonus work on an environment, did it work in a run?
+"""`element doctor`: is the installation sound, does a bonus work on an environment, did it work in
+a run?
 
     installation    versions, devices, threads, extras, disk, MuJoCo
     trial           a short real collection with random actions, judged by a bonus

@@ -1,4 +1,5 @@
-"""What a bonus costs beside the environment and a learner, and whether its memory finds the neighbours it should."""
+"""What a bonus costs beside the environment and a learner, and whether its memory finds the
+neighbours it should."""
 
 import time
 from typing import Any
@@ -13,7 +14,9 @@ from element_rl.doctor.trial import BATCH_SIZE, Judgement, Trial
 from element_rl.memory import make_memory
 from element_rl.rewards.element import ElementReward
 
-LEARNER = sac.SACConfig(hidden_sizes=(256, 256), batch_size=BATCH_SIZE)  # what the costs are compared with
+LEARNER = sac.SACConfig(
+    hidden_sizes=(256, 256), batch_size=BATCH_SIZE
+)  # what the costs are compared with
 UPDATES_TIMED = 10
 COSTLY = 1.0  # of environment and learner together: a bonus beyond this doubles the time of a run
 GOOD_RECALL = 0.9
@@ -21,12 +24,15 @@ GOOD_RECALL = 0.9
 
 def check_cost(trial: Trial, judgement: Judgement) -> Finding:
     """Microseconds per environment step and per update, beside the environment's own and SAC's."""
-    step, observe = (_typical(per_episode) for per_episode in (trial.step_seconds, trial.observe_seconds))
+    step, observe = (
+        _typical(per_episode) for per_episode in (trial.step_seconds, trial.observe_seconds)
+    )
     update, learner = float(np.median(judgement.update_seconds)), sac_update_seconds(trial)
     values = {"env_step": step, "observe": observe, "update": update, "sac_update": learner}
     ratio = (observe + update) / (step + learner)
     said = (
-        f"Per step {observe * 1e6:,.0f} µs (the environment: {step * 1e6:,.0f}); per update of {BATCH_SIZE} transitions "
+        f"Per step {observe * 1e6:,.0f} µs (the environment: {step * 1e6:,.0f}); per update of "
+        f"{BATCH_SIZE} transitions "
         f"{update * 1e6:,.0f} µs (SAC here: {learner * 1e6:,.0f}). "
         f"One of each takes {1 + ratio:.2f} times as long with the bonus."
     )
@@ -40,7 +46,9 @@ def sac_update_seconds(trial: Trial) -> float:
     """One update of this library's SAC, on vectors of this size."""
     ids = trial.bonus.sample(BATCH_SIZE, np.random.default_rng(0))
     batch = sac_batch(trial, ids, np.zeros(BATCH_SIZE, np.float32))
-    agent = sac.create(jax.random.key(0), batch.observation.shape[1], batch.action.shape[1], LEARNER)
+    agent = sac.create(
+        jax.random.key(0), batch.observation.shape[1], batch.action.shape[1], LEARNER
+    )
     update = jax.jit(lambda agent, key: sac.update(agent, batch, key, LEARNER))
     seconds = []
     for index in range(UPDATES_TIMED + 1):
@@ -63,12 +71,15 @@ def sac_batch(trial: Trial, ids: Any, reward: np.ndarray) -> sac.Batch:
 
 
 def check_recall(trial: Trial) -> Finding | None:
-    """The memory that a long run would have finds the true neighbours; None for rewards without a memory."""
+    """The memory that a long run would have finds the true neighbours; None for rewards without a
+    memory."""
     rewarder = trial.bonus.rewarder
     if not isinstance(rewarder, ElementReward):
         return None
     kind = trial.settings.reward_options.get("memory", "auto")
-    kind = "hnsw" if kind == "auto" else kind  # what auto becomes on a CPU, when the memory has grown
+    kind = (
+        "hnsw" if kind == "auto" else kind
+    )  # what auto becomes on a CPU, when the memory has grown
     k, states = rewarder.config.num_neighbours, trial.states()
     remembered, asked = states[: len(states) // 2], states[len(states) // 2 :]
     found = []
@@ -79,9 +90,7 @@ def check_recall(trial: Trial) -> Finding | None:
         found.append(memory.query(asked, k)[0])
     # By distance, not by number: where states are equal, either is right.
     recall = float(np.mean(found[0] <= found[1][:, -1:] * (1 + 1e-4) + 1e-6))
-    said = (
-        f"The {kind} memory finds {recall:.1%} of the {k} nearest among {len(remembered):,} states of this environment."
-    )
+    said = f"The {kind} memory finds {recall:.1%} of the {k} nearest among {len(remembered):,} states of this environment."
     values = {"kind": kind, "recall": recall}
     if recall < GOOD_RECALL:
         return Finding("recall", "warn", said, "Use --memory auto, exact or hnsw.", values)
@@ -89,5 +98,6 @@ def check_recall(trial: Trial) -> Finding | None:
 
 
 def _typical(seconds_per_episode: list[list[float]]) -> float:
-    """The median over episodes of a step's mean: what is compiled in the first of them does not count."""
+    """The median over episodes of a step's mean: what is compiled in the first of them does not
+    count."""
     return float(np.median([np.mean(seconds) for seconds in seconds_per_episode if seconds]))

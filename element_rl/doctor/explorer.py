@@ -1,10 +1,11 @@
-"""What `element explore` would meet on an environment: does it take it, and can the reward's entropy tell episodes apart?"""
+"""What `element explore` would meet on an environment: does it take it, and can the reward's
+entropy tell episodes apart?"""
 
 from element_rl.doctor.findings import Finding
 from element_rl.doctor.trial import Trial, TrialSettings
-from element_rl.entropy_range import advice, seen_episodes, sentence
 from element_rl.envs.robots import describe
 from element_rl.rewards.element import ElementReward
+from element_rl.rewards.entropy_range import advice, seen_episodes, sentence
 
 
 def check_explore(settings: TrialSettings) -> Finding:
@@ -13,7 +14,8 @@ def check_explore(settings: TrialSettings) -> Finding:
         spec = describe(settings.env, **settings.env_options)
     except ValueError as error:
         advised = (
-            "The bonus itself works with other learners (docs/sb3.md, docs/wrapper.md; on images: element on-policy). "
+            "The bonus itself works with other learners (docs/sb3.md, docs/wrapper.md; on images: "
+            "element on-policy). "
             "The checks below are of the bonus alone."
         )
         return Finding("explore", "warn", f"element explore does not take it. {error}", advised)
@@ -22,9 +24,14 @@ def check_explore(settings: TrialSettings) -> Finding:
 
 
 def check_entropy(trial: Trial, explored: bool) -> Finding | None:
-    """The reward's own entropy is neither blind nor saturated; None for rewards that have no bandwidth."""
+    """The reward's own entropy is neither blind nor saturated; None for rewards that have no
+    bandwidth."""
     rewarder = trial.bonus.rewarder
-    seen = seen_episodes([trial.longest_episode()], rewarder.config) if isinstance(rewarder, ElementReward) else None
+    seen = (
+        seen_episodes([trial.longest_episode()], rewarder.config)
+        if isinstance(rewarder, ElementReward)
+        else None
+    )
     if seen is None:
         return None
     values = seen._asdict()

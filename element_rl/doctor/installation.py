@@ -14,13 +14,15 @@ import numpy as np
 from packaging.requirements import Requirement
 
 from element_rl import __version__
-from element_rl.cores import usable_cores
+from element_rl.acting.cores import usable_cores
 from element_rl.doctor.findings import Finding
-from element_rl.provenance import versions
+from element_rl.runs.provenance import versions
 
 DISTRIBUTION = "element-rl"
 OLDEST_PYTHON = (3, 11)
-LITTLE_SPACE = 5e9  # bytes; the checkpoint of one agent with a million transitions takes some hundred million
+LITTLE_SPACE = (
+    5e9  # bytes; the checkpoint of one agent with a million transitions takes some hundred million
+)
 EXTRAS = {  # extra → the modules that say it is there, and what it is for
     "cuda": (("jax_cuda13_plugin", "jax_cuda12_plugin"), "JAX on an NVIDIA GPU"),
     "datasets": (("minari",), "element collect and element offline"),
@@ -46,24 +48,40 @@ def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> Finding:
     """Python is new enough."""
     said = f"Python {'.'.join(map(str, version))}, element-rl {__version__}."
     if version[:2] < OLDEST_PYTHON:
-        return Finding("Python", "fail", said, "Install Python 3.11 or newer and make a new environment with it.")
+        return Finding(
+            "Python",
+            "fail",
+            said,
+            "Install Python 3.11 or newer and make a new environment with it.",
+        )
     return Finding("Python", "ok", said)
 
 
 def check_packages(distribution: str = DISTRIBUTION) -> Finding:
     """Everything the package needs is there, in versions that go together."""
     found = versions()
-    said = ", ".join(f"{name} {found[name] or 'missing'}" for name in ("jax", "numpy", "gymnasium", "mujoco", "faiss"))
+    said = ", ".join(
+        f"{name} {found[name] or 'missing'}"
+        for name in ("jax", "numpy", "gymnasium", "mujoco", "faiss")
+    )
     broken = [*broken_requirements(distribution), *mismatched_plugins(), *_two_of_one_kind()]
     if broken:
         wrong = "; ".join(broken)
         advice = f"Install again what belongs together: pip install --upgrade {distribution}"
-        return Finding("packages", "fail", f"{wrong}.", advice, {"versions": found, "broken": broken})
-    return Finding("packages", "ok", f"{said}; all requirements are met.", values={"versions": found, "broken": []})
+        return Finding(
+            "packages", "fail", f"{wrong}.", advice, {"versions": found, "broken": broken}
+        )
+    return Finding(
+        "packages",
+        "ok",
+        f"{said}; all requirements are met.",
+        values={"versions": found, "broken": []},
+    )
 
 
 def broken_requirements(distribution: str) -> list[str]:
-    """What a distribution needs, and what those need, that is missing or has a version they do not take."""
+    """What a distribution needs, and what those need, that is missing or has a version they do not
+    take."""
     broken, seen = [], set()
     waiting: list[tuple[str, frozenset[str]]] = [(distribution, frozenset())]
     while waiting:
@@ -74,7 +92,9 @@ def broken_requirements(distribution: str) -> list[str]:
         for text in importlib.metadata.requires(name) or []:
             requirement = Requirement(text)
             marker = requirement.marker
-            if marker is not None and not any(marker.evaluate({"extra": extra}) for extra in (*extras, "")):
+            if marker is not None and not any(
+                marker.evaluate({"extra": extra}) for extra in (*extras, "")
+            ):
                 continue
             try:
                 there = importlib.metadata.version(requirement.name)
@@ -82,13 +102,16 @@ def broken_requirements(distribution: str) -> list[str]:
                 broken.append(f"{name} needs {requirement.name}, which is missing")
                 continue
             if not requirement.specifier.contains(there, prereleases=True):
-                broken.append(f"{name} needs {requirement.name}{requirement.specifier}, but {there} is there")
+                broken.append(
+                    f"{name} needs {requirement.name}{requirement.specifier}, but {there} is there"
+                )
             waiting.append((requirement.name, frozenset(requirement.extras)))
     return broken
 
 
 def mismatched_plugins() -> list[str]:
-    """CUDA plug-ins of JAX that are of another version than its library: JAX then runs on the CPU, or not at all."""
+    """CUDA plug-ins of JAX that are of another version than its library: JAX then runs on the CPU,
+    or not at all."""
     jaxlib, wrong = importlib.metadata.version("jaxlib"), []
     for plugin in ("jax-cuda12-plugin", "jax-cuda13-plugin"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -100,7 +123,11 @@ def mismatched_plugins() -> list[str]:
 
 def _two_of_one_kind() -> list[str]:
     names = [name for name in ("faiss-cpu", "faiss-gpu") if _is_installed(name)]
-    return ["faiss-cpu and faiss-gpu overwrite each other, and both are there"] if len(names) > 1 else []
+    return (
+        ["faiss-cpu and faiss-gpu overwrite each other, and both are there"]
+        if len(names) > 1
+        else []
+    )
 
 
 def _is_installed(distribution: str) -> bool:
@@ -122,7 +149,9 @@ def check_devices(device_files: Path = Path("/dev")) -> Finding:
     advice = f"pip install '{DISTRIBUTION}[cuda]', then look again."
     if os.environ.get("JAX_PLATFORMS", "") == "cpu":
         advice = "JAX_PLATFORMS=cpu is set: unset it, unless you mean it."
-    return Finding("devices", "warn", f"{said}, though the machine has an NVIDIA GPU.", advice, values)
+    return Finding(
+        "devices", "warn", f"{said}, though the machine has an NVIDIA GPU.", advice, values
+    )
 
 
 def check_threads(quota_file: Path = Path("/sys/fs/cgroup/cpu.max")) -> Finding:
@@ -131,7 +160,12 @@ def check_threads(quota_file: Path = Path("/sys/fs/cgroup/cpu.max")) -> Finding:
     allowed = min(cores, cpu_quota(quota_file) or cores)
     lapack, openmp = os.environ.get("OPENBLAS_NUM_THREADS"), os.environ.get("OMP_NUM_THREADS")
     said = f"{cores} core{'s' if cores > 1 else ''}"
-    values = {"cores": cores, "allowed": allowed, "OPENBLAS_NUM_THREADS": lapack, "OMP_NUM_THREADS": openmp}
+    values = {
+        "cores": cores,
+        "allowed": allowed,
+        "OPENBLAS_NUM_THREADS": lapack,
+        "OMP_NUM_THREADS": openmp,
+    }
     if allowed < cores:
         sentence = f"{said} can be seen, but this process may use only {allowed:g} of them."
         advice = f"Set OMP_NUM_THREADS={max(int(allowed), 1)}: more threads than cores wait for each other."
@@ -139,12 +173,18 @@ def check_threads(quota_file: Path = Path("/sys/fs/cgroup/cpu.max")) -> Finding:
             return Finding("threads", "warn", sentence, advice, values)
     if openmp is not None and openmp.isdigit() and int(openmp) > cores:
         advice = f"Set OMP_NUM_THREADS={cores} or unset it."
-        return Finding("threads", "warn", f"{said}, but OMP_NUM_THREADS is {openmp}.", advice, values)
+        return Finding(
+            "threads", "warn", f"{said}, but OMP_NUM_THREADS is {openmp}.", advice, values
+        )
     if lapack != "1":
         advice = "Set OPENBLAS_NUM_THREADS=1 before NumPy is loaded, as the command element does."
         wait = "LAPACK's threads wait busily, and slow down whatever runs beside them"
         return Finding(
-            "threads", "warn", f"{said}; OPENBLAS_NUM_THREADS is {lapack or 'not set'}: {wait}.", advice, values
+            "threads",
+            "warn",
+            f"{said}; OPENBLAS_NUM_THREADS is {lapack or 'not set'}: {wait}.",
+            advice,
+            values,
         )
     return Finding("threads", "ok", f"{said}; one thread for LAPACK.", values=values)
 
@@ -159,7 +199,10 @@ def cpu_quota(quota_file: Path) -> float | None:
 
 def check_extras() -> Finding:
     """Which optional parts are there."""
-    there = {name: any(importlib.util.find_spec(m) for m in modules) for name, (modules, _) in EXTRAS.items()}
+    there = {
+        name: any(importlib.util.find_spec(m) for m in modules)
+        for name, (modules, _) in EXTRAS.items()
+    }
     absent = [f"{name} ({EXTRAS[name][1]})" for name, is_there in there.items() if not is_there]
     present = ", ".join(name for name, is_there in there.items() if is_there) or "none"
     said = f"There: {present}." + (f" Not there: {', '.join(absent)}." if absent else "")
@@ -177,7 +220,12 @@ def check_disk(out: Path) -> Finding:
         free = shutil.disk_usage(existing).free
     except OSError as error:
         said = f"Nothing can be written to {existing} ({error.strerror})."
-        return Finding("disk", "fail", said, "Go to another folder, or give one that can be written with --out.")
+        return Finding(
+            "disk",
+            "fail",
+            said,
+            "Go to another folder, or give one that can be written with --out.",
+        )
     said = f"Runs can be written to {out}; {free / 1e9:,.0f} GB are free."
     if free < LITTLE_SPACE:
         advice = "Make room, or keep runs small: --replay-size 100000 --checkpoint-every N."
@@ -198,5 +246,10 @@ def check_mujoco(env: str = "Hopper-v5") -> Finding:
         said = f"{env} cannot be stepped: {type(error).__name__}: {error}"
         return Finding("MuJoCo", "fail", said, "pip install --upgrade mujoco gymnasium")
     if not np.isfinite(observations).all():
-        return Finding("MuJoCo", "fail", f"{env} observes numbers that are not finite.", "pip install --upgrade mujoco")
+        return Finding(
+            "MuJoCo",
+            "fail",
+            f"{env} observes numbers that are not finite.",
+            "pip install --upgrade mujoco",
+        )
     return Finding("MuJoCo", "ok", f"{env} steps.")

@@ -1,8 +1,9 @@
 """Does the reward reach the learner?
 
-Two learners begin alike and see the same transitions, one with the bonus and one without. Their targets must differ by exactly
-the bonus, and what they learn must differ; a third, with the bonus again, must learn what the first did, or the difference
-would say nothing. The learner is this library's SAC (choices are given to it one-hot).
+Two learners begin alike and see the same transitions, one with the bonus and one without. Their
+targets must differ by exactly the bonus, and what they learn must differ; a third, with the bonus
+again, must learn what the first did, or the difference would say nothing. The learner is this
+library's SAC (choices are given to it one-hot).
 """
 
 from typing import Any
@@ -28,10 +29,14 @@ def check_learner(trial: Trial) -> Finding:
     rewards = [trial.bonus.reward(ids, *trial.transitions(ids)) for ids in drawn]
     batches = {
         "with": [sac_batch(trial, ids, reward) for ids, reward in zip(drawn, rewards, strict=True)],
-        "without": [sac_batch(trial, ids, np.zeros_like(reward)) for ids, reward in zip(drawn, rewards, strict=True)],
+        "without": [
+            sac_batch(trial, ids, np.zeros_like(reward))
+            for ids, reward in zip(drawn, rewards, strict=True)
+        ],
     }
     learned = {
-        name: _learn(batches[name.split()[0]], trial.settings.seed) for name in ("with", "without", "with again")
+        name: _learn(batches[name.split()[0]], trial.settings.seed)
+        for name in ("with", "without", "with again")
     }
     rise = np.asarray(learned["with"]["targets"] - learned["without"]["targets"])
     wrong = float(np.max(np.abs(rise - rewards[0])))
@@ -39,22 +44,27 @@ def check_learner(trial: Trial) -> Finding:
     values = {"critic_loss": losses, "largest_error_of_targets": wrong}
     if losses["with"] != losses["with again"]:
         said = "The same learner with the same bonus learned different things twice: nothing can be concluded."
-        return Finding("reaches learner", "warn", said, "Run it again on a CPU: JAX_PLATFORMS=cpu.", values)
-    if wrong > CLOSE * max(float(np.max(np.abs(rewards[0]))), 1.0) or losses["with"] == losses["without"]:
-        said = f"The learner's targets do not differ by the bonus (by up to {wrong:.2g} too much or too little)."
-        advice = (
-            "Look where the reward is put into the batch: it must be there before targets or advantages are computed."
+        return Finding(
+            "reaches learner", "warn", said, "Run it again on a CPU: JAX_PLATFORMS=cpu.", values
         )
+    if (
+        wrong > CLOSE * max(float(np.max(np.abs(rewards[0]))), 1.0)
+        or losses["with"] == losses["without"]
+    ):
+        said = f"The learner's targets do not differ by the bonus (by up to {wrong:.2g} too much or too little)."
+        advice = "Look where the reward is put into the batch: it must be there before targets or advantages are computed."
         return Finding("reaches learner", "fail", said, advice, values)
     said = (
-        f"Targets rise by the bonus and by nothing else; after {UPDATES} updates the critics' loss is {losses['with']:.3g}, "
+        f"Targets rise by the bonus and by nothing else; after {UPDATES} updates the critics' loss "
+        f"is {losses['with']:.3g}, "
         f"without the bonus {losses['without']:.3g}."
     )
     return Finding("reaches learner", "ok", said, values=values)
 
 
 def _learn(batches: list[sac.Batch], seed: int) -> dict[str, Any]:
-    """Targets of the first batch before anything was learned, and the loss of the critics at the last."""
+    """Targets of the first batch before anything was learned, and the loss of the critics at the
+    last."""
     observation_dim, action_dim = batches[0].observation.shape[1], batches[0].action.shape[1]
     agent = sac.create(jax.random.key(seed), observation_dim, action_dim, CONFIG)
     noise = jax.random.normal(jax.random.key(seed + 1), (BATCH_SIZE, action_dim))

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from element_rl.doctor.findings import Finding, exit_code
-from element_rl.files import to_json
+from element_rl.storage.files import to_json
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 NAME_WIDTH = 18
@@ -44,4 +44,6 @@ def print_verdict(console: Console, findings: Sequence[Finding]) -> None:
 
 def as_json(findings: Sequence[Finding]) -> str:
     """All of it, with the exit code; numbers that are not finite are null."""
-    return json.dumps(to_json({"exit_code": exit_code(findings), "findings": list(findings)}), indent=2)
+    return json.dumps(
+        to_json({"exit_code": exit_code(findings), "findings": list(findings)}), indent=2
+    )

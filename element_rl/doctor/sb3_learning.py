@@ -1,7 +1,9 @@
-"""Does the reward reach Stable-Baselines3's learner? A real SAC (DQN for choices) with `IntrinsicReplayBuffer` is asked.
+"""Does the reward reach Stable-Baselines3's learner? A real SAC (DQN for choices) with
+`IntrinsicReplayBuffer` is asked.
 
-Three batches are drawn with the same random numbers: with the bonus, with the bonus again, and with the bonus turned off. The
-first two must be equal; the third must have the same transitions and other rewards. Then the learner learns once from each.
+Three batches are drawn with the same random numbers: with the bonus, with the bonus again, and with
+the bonus turned off. The first two must be equal; the third must have the same transitions and
+other rewards. Then the learner learns once from each.
 """
 
 import copy
@@ -18,14 +20,18 @@ EPISODES = 3  # collected with random actions
 
 
 def check_sb3(settings: TrialSettings) -> Finding:
-    """Batches of Stable-Baselines3, and what it learns from them, change when the bonus does, and only then."""
+    """Batches of Stable-Baselines3, and what it learns from them, change when the bonus does, and
+    only then."""
     try:
         from element_rl.integrations import sb3
     except ImportError as error:
         return Finding("reaches SB3", "fail", str(error), "pip install 'element-rl[sb3]'")
     model = _collected(settings, sb3)
     on, again, off = (_asked(model, weight) for weight in (1.0, 1.0, 0.0))
-    values = {name: result["loss"] for name, result in (("with", on), ("with_again", again), ("without", off))}
+    values = {
+        name: result["loss"]
+        for name, result in (("with", on), ("with_again", again), ("without", off))
+    }
     parts = ("observations", "actions", "next_observations", "dones")
     same = all(_equal(on[part], other[part]) for part in parts for other in (again, off))
     steady = _equal(on["rewards"], again["rewards"]) and on["loss"] == again["loss"]
@@ -33,7 +39,8 @@ def check_sb3(settings: TrialSettings) -> Finding:
     kind = type(model).__name__
     if same and steady and changed and not np.any(off["rewards"]):
         said = (
-            f"{kind} of Stable-Baselines3 learns from the bonus (loss {on['loss']:.3g}, without it {off['loss']:.3g}); "
+            f"{kind} of Stable-Baselines3 learns from the bonus (loss {on['loss']:.3g}, without it "
+            f"{off['loss']:.3g}); "
             "its batches change when the bonus does, and only then."
         )
         return Finding("reaches SB3", "ok", said, values=values)
@@ -44,9 +51,7 @@ def check_sb3(settings: TrialSettings) -> Finding:
         "rewards are not 0 without it" if np.any(off["rewards"]) else "",
     ]
     said = f"{kind} of Stable-Baselines3 does not learn from the bonus alone: {'; '.join(r for r in reasons if r)}."
-    advice = (
-        "Look whether the reward is 0 or constant (above), and for wrappers that change rewards, such as VecNormalize."
-    )
+    advice = "Look whether the reward is 0 or constant (above), and for wrappers that change rewards, such as VecNormalize."
     return Finding("reaches SB3", "fail", said, advice, values)
 
 
@@ -57,24 +62,31 @@ def _collected(settings: TrialSettings, sb3: Any) -> Any:
     env = make_trial_env(settings)
     of_dictionaries = isinstance(env.observation_space, spaces.Dict)
     steps = EPISODES * settings.episode_steps
-    kind, more = (DQN, {}) if isinstance(env.action_space, spaces.Discrete) else (SAC, {"ent_coef": 0.1})
+    kind, more = (
+        (DQN, {}) if isinstance(env.action_space, spaces.Discrete) else (SAC, {"ent_coef": 0.1})
+    )
     model = kind(
         "MultiInputPolicy" if of_dictionaries else "MlpPolicy",
         env,
-        replay_buffer_class=sb3.IntrinsicDictReplayBuffer if of_dictionaries else sb3.IntrinsicReplayBuffer,
-        replay_buffer_kwargs=bonus_arguments(settings, env) | {"total_steps": steps, "reward": settings.reward},
+        replay_buffer_class=sb3.IntrinsicDictReplayBuffer
+        if of_dictionaries
+        else sb3.IntrinsicReplayBuffer,
+        replay_buffer_kwargs=bonus_arguments(settings, env)
+        | {"total_steps": steps, "reward": settings.reward},
         buffer_size=2 * steps,
         batch_size=BATCH_SIZE,
         learning_starts=2 * steps,
         policy_kwargs={"net_arch": [32, 32]},
         seed=settings.seed,
-        **more,  # a learned temperature would be no part of the policy, which is put back after each lesson
+        # a learned temperature would be no part of the policy, which is put back after each lesson
+        **more,
     )
     return model.learn(steps)
 
 
 def _asked(model: Any, weight: float) -> dict[str, Any]:
-    """A batch, and the loss of learning once from it, with a weight of the bonus; the model is left as it was."""
+    """A batch, and the loss of learning once from it, with a weight of the bonus; the model is left
+    as it was."""
     import torch
 
     kept = copy.deepcopy(model.policy.state_dict())
@@ -88,7 +100,9 @@ def _asked(model: Any, weight: float) -> dict[str, Any]:
     torch.manual_seed(0)
     model.train(gradient_steps=1, batch_size=BATCH_SIZE)
     losses = [
-        value for name, value in model.logger.name_to_value.items() if name in ("train/critic_loss", "train/loss")
+        value
+        for name, value in model.logger.name_to_value.items()
+        if name in ("train/critic_loss", "train/loss")
     ]
     buffer.weight, buffer.bonus.state, buffer.bonus.updates = before
     model.policy.load_state_dict(kept)
@@ -98,7 +112,11 @@ def _asked(model: Any, weight: float) -> dict[str, Any]:
 
 
 def _numpy(part: Any) -> Any:
-    return {name: _numpy(one) for name, one in part.items()} if isinstance(part, dict) else part.cpu().numpy()
+    return (
+        {name: _numpy(one) for name, one in part.items()}
+        if isinstance(part, dict)
+        else part.cpu().numpy()
+    )
 
 
 def _equal(one: Any, other: Any) -> bool:

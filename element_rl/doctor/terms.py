@@ -1,4 +1,5 @@
-"""Is a reward finite, does it vary, are its terms balanced, and do states that were seldom visited earn more?"""
+"""Is a reward finite, does it vary, are its terms balanced, and do states that were seldom visited
+earn more?"""
 
 from collections.abc import Iterator
 
@@ -10,10 +11,14 @@ from element_rl.doctor.findings import Finding
 from element_rl.doctor.trial import Judgement, Trial
 
 SMALLEST_SHARE = 0.05  # of the reward's variance, below which a term has no say
-NEIGHBOURS = 10  # the distance to so many of the collected states says how often a state was visited
+NEIGHBOURS = (
+    10  # the distance to so many of the collected states says how often a state was visited
+)
 TENTH = 0.1
 SMALLEST_DEVIATION, LARGEST_DEVIATION = 0.01, 100.0  # of a reward that SAC can be given as it is
-ADDITIVE = 0.99  # share of the variance that a weighted sum of the terms must explain to be called one
+ADDITIVE = (
+    0.99  # share of the variance that a weighted sum of the terms must explain to be called one
+)
 
 
 def check_terms(trial: Trial, judgement: Judgement) -> Iterator[Finding]:
@@ -37,9 +42,7 @@ def check_finite(judgement: Judgement) -> Finding:
     counts = ", ".join(f"{name} in {count:,}" for name, count in wrong.items() if count)
     if counts:
         said = f"Of {len(judgement.reward):,} rewards some are NaN or infinite: {counts}."
-        advice = (
-            "Look for logarithms of 0 and divisions by 0 in the reward, and for observations that grow without bound."
-        )
+        advice = "Look for logarithms of 0 and divisions by 0 in the reward, and for observations that grow without bound."
         return Finding("finite", "fail", said, advice, {"not_finite": wrong})
     low, high = float(judgement.reward.min()), float(judgement.reward.max())
     said = f"All {len(judgement.reward):,} rewards are finite, from {low:.3g} to {high:.3g}."
@@ -56,7 +59,9 @@ def check_varied(judgement: Judgement) -> Finding:
         return Finding("varied", "fail", said, advice, values)
     said = f"Rewards vary: mean {np.mean(judgement.reward):.3g} ± {deviation:.2g}."
     if not SMALLEST_DEVIATION <= deviation <= LARGEST_DEVIATION:
-        size_matters = "SAC weighs the reward against the entropy of its policy, so its size matters"
+        size_matters = (
+            "SAC weighs the reward against the entropy of its policy, so its size matters"
+        )
         advice = f"{size_matters}: --recent-scale of element explore, or recent_scale=True, brings it to about 1."
         return Finding("varied", "warn", said, advice, values)
     return Finding("varied", "ok", said, values=values)
@@ -69,7 +74,9 @@ def check_balance(judgement: Judgement) -> Finding:
         return Finding("balanced", "ok", f"The reward has one term, {names[0]}.")
     weights, explained = fitted_weights(judgement)
     if explained < ADDITIVE:
-        return Finding("balanced", "ok", f"The reward is no weighted sum of its terms, {' and '.join(names)}.")
+        return Finding(
+            "balanced", "ok", f"The reward is no weighted sum of its terms, {' and '.join(names)}."
+        )
     spread = np.array([np.var(judgement.terms[name]) for name in names])
     contributions = weights**2 * spread
     shares = contributions / max(contributions.sum(), 1e-30)
@@ -81,24 +88,33 @@ def check_balance(judgement: Judgement) -> Finding:
     constant = [name for name, variance in zip(names, spread, strict=True) if variance <= 1e-12]
     if constant:
         said = f"{' and '.join(constant)} {'is' if len(constant) == 1 else 'are'} the same for all transitions."
-        advice = (
-            "Try more --steps: a lifelong term needs a past (ELEMENT remembers states from a tenth of the steps on)."
-        )
+        advice = "Try more --steps: a lifelong term needs a past (ELEMENT remembers states from a tenth of the steps on)."
         return Finding("balanced", "warn", said, advice, values)
-    weak = [n for n, s, w in zip(names, shares, weights, strict=True) if s < SMALLEST_SHARE and abs(w) > 1e-3]
+    weak = [
+        n
+        for n, s, w in zip(names, shares, weights, strict=True)
+        if s < SMALLEST_SHARE and abs(w) > 1e-3
+    ]
     if weak:
         advice = (
-            f"Give {' and '.join(weak)} more weight (--beta, --episodic-weight; lifelong_weight and episodic_weight among a "
+            f"Give {' and '.join(weak)} more weight (--beta, --episodic-weight; lifelong_weight "
+            "and episodic_weight among a "
             "bonus's options), or scale terms by --normalisation standard."
         )
-        return Finding("balanced", "warn", f"Shares of the reward's variance: {said}.", advice, values)
+        return Finding(
+            "balanced", "warn", f"Shares of the reward's variance: {said}.", advice, values
+        )
     return Finding("balanced", "ok", f"Shares of the reward's variance: {said}.", values=values)
 
 
 def fitted_weights(judgement: Judgement) -> tuple[Float[np.ndarray, " K"], float]:
-    """The weights with which the terms add up to the reward, by least squares, and the share of variance they explain."""
+    """The weights with which the terms add up to the reward, by least squares, and the share of
+    variance they explain."""
     terms = np.stack([values.astype(np.float64) for values in judgement.terms.values()], axis=1)
-    terms, reward = terms - terms.mean(axis=0), judgement.reward.astype(np.float64) - np.mean(judgement.reward)
+    terms, reward = (
+        terms - terms.mean(axis=0),
+        judgement.reward.astype(np.float64) - np.mean(judgement.reward),
+    )
     weights = np.linalg.lstsq(terms, reward, rcond=1e-9)[0]
     rest = reward - terms @ weights
     return weights, float(1.0 - np.var(rest) / np.var(reward))
@@ -112,9 +128,14 @@ def check_novelty(trial: Trial, judgement: Judgement) -> Finding:
     low, high = np.quantile(emptiness, (TENTH, 1 - TENTH))
     new, old = judgement.reward[emptiness >= high], judgement.reward[emptiness <= low]
     difference = float((new.mean() - old.mean()) / np.std(judgement.reward))
-    values = {"seldom_visited": float(new.mean()), "often_visited": float(old.mean()), "difference": difference}
+    values = {
+        "seldom_visited": float(new.mean()),
+        "often_visited": float(old.mean()),
+        "difference": difference,
+    }
     said = (
-        f"The seldom visited tenth of the states earns {new.mean():.3g}, the often visited {old.mean():.3g}: "
+        f"The seldom visited tenth of the states earns {new.mean():.3g}, the often visited "
+        f"{old.mean():.3g}: "
         f"{abs(difference):.1f} standard deviations {'more' if difference >= 0 else 'less'}."
     )
     if difference <= 0:

@@ -1,6 +1,7 @@
 """A short real collection: an environment, random actions, and a bonus that observes them.
 
-Episodes are cut to a tenth of the steps, so that several end: most rewards judge a transition when its episode is over.
+Episodes are cut to a tenth of the steps, so that several end: most rewards judge a transition when
+its episode is over.
 """
 
 import time
@@ -15,9 +16,9 @@ from jaxtyping import Float, Int
 
 import element_rl.envs.rooms  # noqa: F401 (registers Rooms-v0)
 from element_rl.envs.robots import HEALTH_OPTION, can_fall, make_env
+from element_rl.integrations import IntrinsicReward
 from element_rl.integrations.exploration_info import known_robot, stacked
-from element_rl.intrinsic import IntrinsicReward
-from element_rl.intrinsic.observations import flattened
+from element_rl.integrations.observations import flattened
 
 EPISODES = 10  # that the steps are divided into
 SHORTEST_EPISODE = 20
@@ -40,7 +41,10 @@ class TrialSettings:
 
     def __post_init__(self) -> None:
         if self.steps < 5 * SHORTEST_EPISODE:
-            raise ValueError(f"--steps must be at least {5 * SHORTEST_EPISODE}, or 0 for no bonus, got {self.steps}.")
+            raise ValueError(
+                f"--steps must be at least {5 * SHORTEST_EPISODE}, or 0 for no bonus, got "
+                f"{self.steps}."
+            )
 
     @property
     def episode_steps(self) -> int:
@@ -48,7 +52,8 @@ class TrialSettings:
 
 
 def make_trial_env(settings: TrialSettings) -> gymnasium.Env:
-    """The environment, with short episodes, which falling does not end: as `element explore` has robots."""
+    """The environment, with short episodes, which falling does not end: as `element explore` has
+    robots."""
     options = {"max_episode_steps": settings.episode_steps, **settings.env_options}
     env = make_env(settings.env, **options)
     if can_fall(env.spec.id) and HEALTH_OPTION not in options:
@@ -101,7 +106,11 @@ class Trial:
             stepped = time.perf_counter()
             last = step == self.settings.steps - 1
             self._remember(observation, action, after, terminated, info)
-            before, chosen, reached = stacked([observation]), np.asarray(action)[None], stacked([after])
+            before, chosen, reached = (
+                stacked([observation]),
+                np.asarray(action)[None],
+                stacked([after]),
+            )
             self.bonus.observe(before, chosen, reached, [terminated], [truncated or last], [info])
             self.step_seconds[-1].append(stepped - began)
             self.observe_seconds[-1].append(time.perf_counter() - stepped)
@@ -115,7 +124,11 @@ class Trial:
 
     def transitions(self, ids: Int[np.ndarray, " B"]) -> tuple[Any, Any, Any]:
         """Observations, actions and next observations by number."""
-        return _taken(self.observations, ids), self.actions[ids], _taken(self.next_observations, ids)
+        return (
+            _taken(self.observations, ids),
+            self.actions[ids],
+            _taken(self.next_observations, ids),
+        )
 
     def vectors(self, observations: Any) -> Float[np.ndarray, "B O"]:
         """Observations as an agent for vectors takes them."""
@@ -142,15 +155,26 @@ class Trial:
     def close(self) -> None:
         self.env.close()
 
-    def _remember(self, observation: Any, action: Any, after: Any, terminated: bool, info: dict[str, Any]) -> None:
-        parts = (self.observations, self.actions, self.next_observations, self.terminated, self.infos)
-        for stored, new in zip(parts, (observation, np.asarray(action), after, bool(terminated), info), strict=True):
+    def _remember(
+        self, observation: Any, action: Any, after: Any, terminated: bool, info: dict[str, Any]
+    ) -> None:
+        parts = (
+            self.observations,
+            self.actions,
+            self.next_observations,
+            self.terminated,
+            self.infos,
+        )
+        for stored, new in zip(
+            parts, (observation, np.asarray(action), after, bool(terminated), info), strict=True
+        ):
             stored.append(new)
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """Rewards of several batches, drawn as a learner would draw them, after the bonus has learned for a while."""
+    """Rewards of several batches, drawn as a learner would draw them, after the bonus has learned
+    for a while."""
 
     ids: Int[np.ndarray, " J"]
     reward: Float[np.ndarray, " J"]
@@ -177,4 +201,8 @@ def judge(trial: Trial) -> Judgement:
 
 
 def _taken(stored: Any, ids: Int[np.ndarray, " B"]) -> Any:
-    return {name: _taken(part, ids) for name, part in stored.items()} if isinstance(stored, dict) else stored[ids]
+    return (
+        {name: _taken(part, ids) for name, part in stored.items()}
+        if isinstance(stored, dict)
+        else stored[ids]
+    )

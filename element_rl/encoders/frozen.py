@@ -3,12 +3,14 @@
     encoder = load_encoder("runs/rooms-encoder")
     states = encoder(frames)                       # uint8 [B, H, W] -> float32 [B, D]
 
-A frozen encoder centres the states of its network and divides all of them by one number, so that frames like those it was trained
-on lie at a root-mean-square distance of `spread` from their mean. It is one number, not one per column: distances keep the
-proportions that were learned. A kernel of bandwidth 1 then means the same for every encoder; docs/encoder.md has the numbers.
-Both are part of the stored encoder and never change.
+A frozen encoder centres the states of its network and divides all of them by one number, so that
+frames like those it was trained on lie at a root-mean-square distance of `spread` from their mean.
+It is one number, not one per column: distances keep the proportions that were learned. A kernel of
+bandwidth 1 then means the same for every encoder; docs/encoder.md has the numbers. Both are part of
+the stored encoder and never change.
 
-An encoder is one safetensors file, with its settings as JSON in the metadata: it is there whole or not at all.
+An encoder is one safetensors file, with its settings as JSON in the metadata: it is there whole or
+not at all.
 """
 
 import dataclasses
@@ -24,9 +26,9 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, UInt8
 
 from element_rl.encoders.stdim import ConvEncoder, NetworkConfig, make_encoder
-from element_rl.files import FileError, json_text, read_arrays, write_arrays
-from element_rl.settings import settings_from_json
-from element_rl.trees import arrays_to_tree, tree_to_arrays
+from element_rl.storage.files import FileError, json_text, read_arrays, write_arrays
+from element_rl.storage.settings import settings_from_json
+from element_rl.storage.trees import arrays_to_tree, tree_to_arrays
 
 FILE = "encoder.safetensors"
 ADVICE = "make one with element pretrain-encoder"
@@ -43,10 +45,14 @@ class FrozenEncoder(eqx.Module):
     frame_shape: tuple[int, int] = eqx.field(static=True)
     config: NetworkConfig = eqx.field(static=True)
 
-    def __call__(self, frames: UInt8[Array, "B H W"] | UInt8[np.ndarray, "B H W"]) -> Float[Array, "B D"]:
+    def __call__(
+        self, frames: UInt8[Array, "B H W"] | UInt8[np.ndarray, "B H W"]
+    ) -> Float[Array, "B D"]:
         """States; in full precision, so that a frame has the same one on every device."""
         if frames.shape[1:] != self.frame_shape:
-            raise ValueError(f"The encoder takes frames of {self.frame_shape} pixels, got {frames.shape[1:]}.")
+            raise ValueError(
+                f"The encoder takes frames of {self.frame_shape} pixels, got {frames.shape[1:]}."
+            )
         with jax.default_matmul_precision("highest"):
             _, states = self.network(jnp.asarray(frames))
         return (states - self.centre[None]) * self.scale
@@ -57,11 +63,14 @@ class FrozenEncoder(eqx.Module):
 
 
 def load_encoder(folder: str | Path) -> FrozenEncoder:
-    """The encoder that `element pretrain-encoder` left in a folder; the file itself may be named too."""
+    """The encoder that `element pretrain-encoder` left in a folder; the file itself may be named
+    too."""
     path = Path(folder)
     path = path / FILE if path.is_dir() else path
     if not path.exists():
-        raise FileError(f"There is no encoder in {folder} (no {FILE}): {ADVICE}, or name the folder of another.")
+        raise FileError(
+            f"There is no encoder in {folder} (no {FILE}): {ADVICE}, or name the folder of another."
+        )
     arrays, metadata = read_arrays(path)
     try:
         config = settings_from_json(NetworkConfig, json.loads(metadata["network"]))
@@ -72,7 +81,9 @@ def load_encoder(folder: str | Path) -> FrozenEncoder:
         raise FileError(f"{path} holds no encoder of this version ({error}): {ADVICE}.") from error
 
 
-def save_encoder(folder: Path, encoder: FrozenEncoder, origin: Mapping[str, Any] | None = None) -> Path:
+def save_encoder(
+    folder: Path, encoder: FrozenEncoder, origin: Mapping[str, Any] | None = None
+) -> Path:
     """Writes the encoder; `origin` is kept with it for people to read."""
     settings = {
         "network": dataclasses.asdict(encoder.config),
@@ -80,7 +91,9 @@ def save_encoder(folder: Path, encoder: FrozenEncoder, origin: Mapping[str, Any]
         "origin": dict(origin or {}),
     }
     path = folder / FILE
-    write_arrays(path, tree_to_arrays(encoder), {name: json_text(value) for name, value in settings.items()})
+    write_arrays(
+        path, tree_to_arrays(encoder), {name: json_text(value) for name, value in settings.items()}
+    )
     return path
 
 
@@ -112,20 +125,27 @@ def freeze(
     deviation = float(np.sqrt(states.var(axis=0).sum()))
     if not np.isfinite(deviation) or deviation == 0:
         raise ValueError(
-            f"All {len(frames)} frames have the same state: they show nothing to tell apart. Collect other frames."
+            f"All {len(frames)} frames have the same state: they show nothing to tell apart. "
+            "Collect other frames."
         )
     centre = jnp.asarray(states.mean(axis=0), jnp.float32)
-    return dataclasses.replace(plain, centre=centre, scale=jnp.asarray(spread / deviation, jnp.float32))
+    return dataclasses.replace(
+        plain, centre=centre, scale=jnp.asarray(spread / deviation, jnp.float32)
+    )
 
 
-def encode_all(encoder: FrozenEncoder, frames: UInt8[np.ndarray, "N H W"]) -> Float[np.ndarray, "N D"]:
+def encode_all(
+    encoder: FrozenEncoder, frames: UInt8[np.ndarray, "N H W"]
+) -> Float[np.ndarray, "N D"]:
     """States of any number of frames, block by block, also of an array that is on disk."""
     states = np.empty((len(frames), encoder.state_dim), np.float32)
     for start in range(0, len(frames), BLOCK):
         block = np.asarray(frames[start : start + BLOCK])
         padded = np.zeros((BLOCK, *encoder.frame_shape), np.uint8)  # one shape: compiled once
         padded[: len(block)] = block
-        states[start : start + len(block)] = np.asarray(_encode(encoder, jnp.asarray(padded)))[: len(block)]
+        states[start : start + len(block)] = np.asarray(_encode(encoder, jnp.asarray(padded)))[
+            : len(block)
+        ]
     return states
 
 

@@ -1,19 +1,24 @@
-"""ST-DIM, Spatiotemporal Deep InfoMax: an encoder of frames that learns from the order of frames alone.
+"""ST-DIM, Spatiotemporal Deep InfoMax: an encoder of frames that learns from the order of frames
+alone.
 
-Anand, Racah, Ozair, Bengio, Côté & Hjelm, 2019, https://arxiv.org/abs/1906.08226, section 3; the paper of ELEMENT trains its
-encoder of Mario with it (appendix, table "Hyper-parameters of Spatiotemporal Deep Infomax").
+Anand, Racah, Ozair, Bengio, Côté & Hjelm, 2019, https://arxiv.org/abs/1906.08226, section 3; the
+paper of ELEMENT trains its encoder of Mario with it (appendix, table "Hyper-parameters of
+Spatiotemporal Deep Infomax").
 
-A convolutional network gives a frame o a map of local features φ_p(o), one for each place p of M, and a global feature φ(o).
-Consecutive frames have to find each other among B others of the batch, at every place, by bilinear scores:
+A convolutional network gives a frame o a map of local features φ_p(o), one for each place p of M,
+and a global feature φ(o). Consecutive frames have to find each other among B others of the batch,
+at every place, by bilinear scores:
 
     global–local   g_p(t, t') = φ(o_t)ᵀ W_g φ_p(o_t')
     local–local    f_p(t, t') = φ_p(o_t)ᵀ W_l φ_p(o_t')
     loss           −mean over t, p of log( exp s_p(t, t+1) / Σ_t' exp s_p(t, t') )      for s = g and s = f, the mean of both
 
-where t' runs over the second frames of all pairs of the batch. Features that say nothing have a loss of log B.
+where t' runs over the second frames of all pairs of the batch. Features that say nothing have a
+loss of log B.
 
-Departures: the published code has the global feature of the later frame find the earlier one; here the earlier frame's finds the
-later one, as both papers print it. Weights start normal with variance 2 / fan-in instead of orthogonal.
+Departures: the published code has the global feature of the later frame find the earlier one; here
+the earlier frame's finds the later one, as both papers print it. Weights start normal with variance
+2 / fan-in instead of orthogonal.
 """
 
 from collections.abc import Sequence
@@ -45,15 +50,19 @@ class NetworkConfig:
     def __post_init__(self) -> None:
         if not len(self.channels) == len(self.kernels) == len(self.strides) > 0:
             raise ValueError(
-                f"Every convolution has channels, a kernel and a stride, but {len(self.channels)}, {len(self.kernels)} and "
+                f"Every convolution has channels, a kernel and a stride, but {len(self.channels)}, "
+                f"{len(self.kernels)} and "
                 f"{len(self.strides)} of them are given: give as many of each."
             )
         if min(self.state_dim, self.hidden, *self.channels, *self.kernels, *self.strides) < 1:
-            raise ValueError("All sizes of the encoder must be at least 1: raise the one that is not.")
+            raise ValueError(
+                "All sizes of the encoder must be at least 1: raise the one that is not."
+            )
 
 
 class ConvEncoder(eqx.Module):
-    """Frames [B, H, W] to local features [B, M, C] and states [B, D]; weights of convolutions are [k, k, in, out]."""
+    """Frames [B, H, W] to local features [B, M, C] and states [B, D]; weights of convolutions are
+    [k, k, in, out]."""
 
     kernels: tuple[Float[Array, "_ _ _ _"], ...]
     kernel_biases: tuple[Float[Array, " _"], ...]
@@ -61,12 +70,21 @@ class ConvEncoder(eqx.Module):
     biases: tuple[Float[Array, " _"], ...]
     strides: tuple[int, ...] = eqx.field(static=True)
 
-    def __call__(self, frames: UInt8[Array, "B H W"]) -> tuple[Float[Array, "B M C"], Float[Array, "B D"]]:
-        """Local features after the last convolution; the state two linear layers later, without an activation."""
+    def __call__(
+        self, frames: UInt8[Array, "B H W"]
+    ) -> tuple[Float[Array, "B M C"], Float[Array, "B D"]]:
+        """Local features after the last convolution; the state two linear layers later, without an
+        activation."""
         hidden = frames[..., None].astype(jnp.float32) / 255
-        for kernel, bias, stride in zip(self.kernels, self.kernel_biases, self.strides, strict=True):
+        for kernel, bias, stride in zip(
+            self.kernels, self.kernel_biases, self.strides, strict=True
+        ):
             hidden = jax.lax.conv_general_dilated(
-                hidden, kernel, (stride, stride), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
+                hidden,
+                kernel,
+                (stride, stride),
+                "VALID",
+                dimension_numbers=("NHWC", "HWIO", "NHWC"),
             )
             hidden = jax.nn.relu(hidden + bias[None, None, None])
         count, channels = hidden.shape[0], hidden.shape[-1]
@@ -83,19 +101,25 @@ class STDIM(eqx.Module):
     local_local: Float[Array, "C C"]  # W_l
 
 
-def make_encoder(key: PRNGKeyArray, frame_shape: tuple[int, int], config: NetworkConfig) -> ConvEncoder:
+def make_encoder(
+    key: PRNGKeyArray, frame_shape: tuple[int, int], config: NetworkConfig
+) -> ConvEncoder:
     """An untrained encoder for frames of a shape; biases begin at zero."""
     rows, columns = (map_side(side, config) for side in frame_shape)
     shapes = [
         (kernel, kernel, width, wider)
-        for kernel, (width, wider) in zip(config.kernels, pairwise((1, *config.channels)), strict=True)
+        for kernel, (width, wider) in zip(
+            config.kernels, pairwise((1, *config.channels)), strict=True
+        )
     ]
     kernels = _normal(jax.random.fold_in(key, 0), shapes)
     sizes = (rows * columns * config.channels[-1], config.hidden, config.state_dim)
     weights = _normal(jax.random.fold_in(key, 1), list(pairwise(sizes)))
     zeros = [jnp.zeros(array.shape[-1]) for array in (*kernels, *weights)]
     count = len(kernels)
-    return ConvEncoder(tuple(kernels), tuple(zeros[:count]), tuple(weights), tuple(zeros[count:]), config.strides)
+    return ConvEncoder(
+        tuple(kernels), tuple(zeros[:count]), tuple(weights), tuple(zeros[count:]), config.strides
+    )
 
 
 def make_stdim(key: PRNGKeyArray, frame_shape: tuple[int, int], config: NetworkConfig) -> STDIM:
@@ -112,7 +136,9 @@ def stdim_loss(
     """The loss of B pairs of consecutive frames, and the share of frames that found theirs."""
     local, states = model.encoder(jnp.concatenate([first, second]))
     local_first, local_second = jnp.split(local, 2)
-    global_local, global_accuracy = info_nce(global_local_scores(model, states[: len(first)], local_second))
+    global_local, global_accuracy = info_nce(
+        global_local_scores(model, states[: len(first)], local_second)
+    )
     local_local, local_accuracy = info_nce(local_local_scores(model, local_first, local_second))
     loss = (global_local + local_local) / 2
     metrics = {
@@ -151,12 +177,19 @@ def map_side(side: int, config: NetworkConfig) -> int:
     for kernel, stride in zip(config.kernels, config.strides, strict=True):
         left = (left - kernel) // stride + 1
     if left < 1:
-        raise ValueError(f"A frame of {side} pixels is too small for these kernels and strides: choose smaller ones.")
+        raise ValueError(
+            f"A frame of {side} pixels is too small for these kernels and strides: choose smaller "
+            "ones."
+        )
     return left
 
 
 def _normal(key: PRNGKeyArray, shapes: Sequence[tuple[int, ...]]) -> list[Float[Array, "..."]]:
-    """Arrays of variance 2 / fan-in, which keeps the size of signals through ReLU; one draw for all of them."""
+    """Arrays of variance 2 / fan-in, which keeps the size of signals through ReLU; one draw for all
+    of them."""
     sizes = [int(np.prod(shape)) for shape in shapes]
     parts = jnp.split(jax.random.normal(key, (sum(sizes),)), np.cumsum(sizes)[:-1].tolist())
-    return [(2 / np.prod(shape[:-1])) ** 0.5 * part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+    return [
+        (2 / np.prod(shape[:-1])) ** 0.5 * part.reshape(shape)
+        for part, shape in zip(parts, shapes, strict=True)
+    ]

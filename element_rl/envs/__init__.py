@@ -1,1 +1,2 @@
-"""Environments: what a robot is (robots), and populations of them acting in parallel (collector). Imports no JAX."""
+"""Environments: what a robot is (robots), and populations of them acting in parallel (collector).
+Imports no JAX."""

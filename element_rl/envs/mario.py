@@ -1,16 +1,20 @@
-"""Super Mario Bros, world 1-1, for Gymnasium: the paper's fifth environment. It needs the extra `mario` (docs/mario.md).
+"""Super Mario Bros, world 1-1, for Gymnasium: the paper's fifth environment. It needs the extra
+`mario` (docs/mario.md).
 
-A step holds the buttons of one action for `frame_skip` frames. The observation is the last of them, 84 × 84 grey pixels. It is
-not the brighter of the last two, as is usual for Atari: what moves is darker than the sky, and would be wiped out.
+A step holds the buttons of one action for `frame_skip` frames. The observation is the last of them,
+84 × 84 grey pixels. It is not the brighter of the last two, as is usual for Atari: what moves is
+darker than the sky, and would be wiped out.
 
     reward = reward_scale · ( x after − x before − clock ticks − 15 · [Mario died] )
 
-x counts pixels. Where a place changes at once (a pipe, a new life), that is no progress and counts 0. An episode terminates when
-Mario dies or grips the flagpole; `info["flag"]` tells which. It is truncated after 1,000 steps: 67 s of play, and as long as an
-episode of the paper's other environments. (The clock of the game kills after some 2,000.) Pipes and black screens, when buttons
+x counts pixels. Where a place changes at once (a pipe, a new life), that is no progress and counts
+0. An episode terminates when Mario dies or grips the flagpole; `info["flag"]` tells which. It is
+truncated after 1,000 steps: 67 s of play, and as long as an episode of the paper's other
+environments. (The clock of the game kills after some 2,000.) Pipes and black screens, when buttons
 do nothing, are played within the step that led to them.
 
-Episodes differ by what is played and by 0 to `noop_max` idle frames at their beginning, drawn from the seed of `reset`.
+Episodes differ by what is played and by 0 to `noop_max` idle frames at their beginning, drawn from
+the seed of `reset`.
 
     info        x, y      pixels from the left edge of the level, and above the lower edge of the screen (79 on the ground)
                 area      1 the level, 2 the bonus room below it
@@ -51,7 +55,11 @@ ACTION_SETS = {
         *("none", "right", "right+A", "right+B", "right+A+B", "A"),
         *("left", "left+A", "left+B", "left+A+B", "down", "up"),
     ),
-    16: tuple(f"{way}{jump}".removeprefix("none+") for way in DIRECTIONS for jump in ("", "+A", "+B", "+A+B")),
+    16: tuple(
+        f"{way}{jump}".removeprefix("none+")
+        for way in DIRECTIONS
+        for jump in ("", "+A", "+B", "+A+B")
+    ),
 }
 BONUS_ROOM = 2  # of AREA
 BONUS_ROOM_SHIFT = 300  # added to y there, in positions
@@ -64,13 +72,19 @@ X_PAGE, X = 0x6D, 0x86
 Y_PAGE, Y = 0xB5, 0xCE
 AREA, LIFE = 0x74E, 0x75A
 CLOCK = (0x7F8, 0x7F9, 0x7FA)  # digits
-BETWEEN_PLACES = (0, 2, 3, 7)  # of PLAYER: a place is set up, or Mario goes into a pipe or comes out of one
+BETWEEN_PLACES = (
+    0,
+    2,
+    3,
+    7,
+)  # of PLAYER: a place is set up, or Mario goes into a pipe or comes out of one
 FLAGPOLE, FINISHED = 4, 5  # of PLAYER
 LOST, DYING = 6, 11
 
 
 def make(**options: Any) -> gymnasium.Env:
-    """Super Mario Bros 1-1 with a time limit. Options: those of MarioOptions, `max_episode_steps` and `render_mode`."""
+    """Super Mario Bros 1-1 with a time limit. Options: those of MarioOptions, `max_episode_steps`
+    and `render_mode`."""
     return make_screen(MARIO, **options)
 
 
@@ -108,7 +122,9 @@ class SuperMarioBros(gymnasium.Env[np.ndarray, int | np.integer]):
         self._before = _place(self._game)
         return self._frame(self._game), self._info(self._game, self._before, died=False, flag=False)
 
-    def step(self, action: int | np.integer) -> tuple[UInt8[np.ndarray, "H W"], float, bool, bool, dict[str, Any]]:
+    def step(
+        self, action: int | np.integer
+    ) -> tuple[UInt8[np.ndarray, "H W"], float, bool, bool, dict[str, Any]]:
         game = self._game
         if game is None:
             raise gymnasium.error.ResetNeeded("Super Mario Bros: call reset before step.")
@@ -143,7 +159,9 @@ class SuperMarioBros(gymnasium.Env[np.ndarray, int | np.integer]):
             progress = 0
         return self.options.reward_scale * (progress - max(ticks, 0) - DEATH_PENALTY * died)
 
-    def _info(self, game: console.Game, place: "_Place", *, died: bool, flag: bool) -> dict[str, Any]:
+    def _info(
+        self, game: console.Game, place: "_Place", *, died: bool, flag: bool
+    ) -> dict[str, Any]:
         shift = BONUS_ROOM_SHIFT if place.area == BONUS_ROOM else 0
         return {
             "x": place.x,
@@ -173,8 +191,13 @@ def button_mask(action_name: str) -> UInt8[np.ndarray, " buttons"]:
 
 def _checked(options: MarioOptions) -> MarioOptions:
     if options.actions not in ACTION_SETS:
-        sets = " or ".join(f"{number} ({', '.join(names)})" for number, names in ACTION_SETS.items())
-        raise ValueError(f"There is no set of {options.actions!r} actions for Super Mario Bros; use actions={sets}.")
+        sets = " or ".join(
+            f"{number} ({', '.join(names)})" for number, names in ACTION_SETS.items()
+        )
+        raise ValueError(
+            f"There is no set of {options.actions!r} actions for Super Mario Bros; use "
+            f"actions={sets}."
+        )
     for name, least in (("frame_skip", 1), ("noop_max", 0)):
         value = getattr(options, name)
         if not isinstance(value, int) or value < least:
@@ -203,7 +226,11 @@ def _next_life(game: console.Game) -> bool:
         game.play_frame(console.NO_BUTTONS)
         if game.read(console.MODE) == console.GAME_OVER:
             return False
-        if _is_running(game) and game.read(console.PLAYER) == console.IN_CONTROL and not _has_died(game):
+        if (
+            _is_running(game)
+            and game.read(console.PLAYER) == console.IN_CONTROL
+            and not _has_died(game)
+        ):
             return True
     raise RuntimeError(f"Mario had no new life {LONGEST_WAIT} frames after he died.")
 

@@ -1,12 +1,14 @@
-"""The console that Super Mario Bros is played on: the ROM, the emulator of this process, and games that take turns on it.
+"""The console that Super Mario Bros is played on: the ROM, the emulator of this process, and games
+that take turns on it.
 
-The emulator is FCEUmm as stable-retro builds it, driven by the path of the ROM. A process can have one. Games share it: each
-keeps a save state (13 kB, 7 µs to change over) and goes on as if it had not been interrupted. The emulator goes when its last
-game is closed. Workers that shall play at the same time need a process each.
+The emulator is FCEUmm as stable-retro builds it, driven by the path of the ROM. A process can have
+one. Games share it: each keeps a save state (13 kB, 7 µs to change over) and goes on as if it had
+not been interrupted. The emulator goes when its last game is closed. Workers that shall play at the
+same time need a process each.
 
-A game begins at world 1-1. The title screen is played once per process, and its outcome kept in memory as a save state; nothing
-is written to a file. The memory of the console is read where it stands, without stable-retro's own copy of it, which costs half
-as much as a frame.
+A game begins at world 1-1. The title screen is played once per process, and its outcome kept in
+memory as a save state; nothing is written to a file. The memory of the console is read where it
+stands, without stable-retro's own copy of it, which costs half as much as a frame.
 """
 
 import hashlib
@@ -24,7 +26,17 @@ ROM_SHA256 = "ec299b990e8bfee8ba46e3f61d63b2e1ae5b8a2e431de84e2e4bbd692dc53586"
 ROM_PACKAGE = "gym_super_mario_bros"  # looked into, never imported: it does not load with NumPy 2
 ROM_IN_PACKAGE = Path("_roms", "super-mario-bros.nes")
 NEWEST_PYTHON = (3, 14)  # that stable-retro 1.0.1 has wheels for; the oldest is older than ours
-BUTTONS = ("B", None, "SELECT", "START", "UP", "DOWN", "LEFT", "RIGHT", "A")  # in the order of the emulator's mask
+BUTTONS = (
+    "B",
+    None,
+    "SELECT",
+    "START",
+    "UP",
+    "DOWN",
+    "LEFT",
+    "RIGHT",
+    "A",
+)  # in the order of the emulator's mask
 NO_BUTTONS = np.zeros(len(BUTTONS), np.uint8)
 START_BUTTON = (np.arange(len(BUTTONS)) == BUTTONS.index("START")).astype(np.uint8)
 
@@ -36,7 +48,8 @@ PLAYER = 0x0E
 IN_CONTROL = 8  # of PLAYER
 LONGEST_TITLE = 600  # frames; it takes about 195
 
-# Of this process: the console, while some game has it, and the beginning of world 1-1 once it has been played to. By ROM.
+# Of this process: the console, while some game has it, and the beginning of world 1-1 once it has
+# been played to. By ROM.
 _consoles: "weakref.WeakValueDictionary[str, _Console]" = weakref.WeakValueDictionary()
 _first_states: dict[str, bytes] = {}
 
@@ -52,7 +65,9 @@ class Game:
         """World 1-1, the player in control."""
         self.take_turn()
         self._console.load(self._console.first_state)
-        self.play_frame(NO_BUTTONS)  # the screen is that of the state before until a frame has been played
+        self.play_frame(
+            NO_BUTTONS
+        )  # the screen is that of the state before until a frame has been played
 
     def take_turn(self) -> None:
         """Put this game on the console, where another of this process may be."""
@@ -87,7 +102,8 @@ class _Console:
             self.emulator = stable_retro.RetroEmulator(str(rom))
         except RuntimeError as error:
             raise ValueError(
-                "Another emulator of stable-retro is open in this process, and it can have only one; close that first."
+                "Another emulator of stable-retro is open in this process, and it can have only "
+                "one; close that first."
             ) from error
         self._data = stable_retro.data.GameData()
         self.emulator.configure_data(self._data)
@@ -120,11 +136,14 @@ class _Console:
             place = (self.read(MODE), self.read(TASK), self.read(PLAYER))
             if pressed and place == (PLAYING, RUNNING, IN_CONTROL):
                 return self.save()
-        raise RuntimeError(f"World 1-1 had not begun {LONGEST_TITLE} frames after the console was switched on.")
+        raise RuntimeError(
+            f"World 1-1 had not begun {LONGEST_TITLE} frames after the console was switched on."
+        )
 
 
 def find_rom(path: str | Path | None = None) -> Path:
-    """The ROM at ``path``, or else the one of the extra `mario`; a ValueError says what is missing or wrong."""
+    """The ROM at ``path``, or else the one of the extra `mario`; a ValueError says what is missing
+    or wrong."""
     if importlib.util.find_spec("stable_retro") is None:
         raise ValueError(_missing_emulator())
     if path is None:
@@ -132,19 +151,24 @@ def find_rom(path: str | Path | None = None) -> Path:
         folders = list(package.submodule_search_locations or ()) if package else []
         if not folders:
             raise ValueError(
-                "There is no ROM of Super Mario Bros: `pip install --no-deps gym-super-mario-bros==7.4.0` brings one, or give "
+                "There is no ROM of Super Mario Bros: `pip install --no-deps "
+                "gym-super-mario-bros==7.4.0` brings one, or give "
                 "the path of yours as the option rom."
             )
         path = Path(folders[0]) / ROM_IN_PACKAGE
     path = Path(path).expanduser().resolve()
     if not path.is_file():
-        raise ValueError(f"There is no ROM at {path}; give the path of a file as the option rom, or leave it out.")
+        raise ValueError(
+            f"There is no ROM at {path}; give the path of a file as the option rom, or leave it "
+            "out."
+        )
     if path.suffix.lower() != ".nes":
         raise ValueError(f"The ROM {path} must have a name that ends in .nes; rename or copy it.")
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     if digest != ROM_SHA256:
         raise ValueError(
-            f"{path} is not the ROM of Super Mario Bros that is known here: its sha256 is {digest}, expected is {ROM_SHA256}; "
+            f"{path} is not the ROM of Super Mario Bros that is known here: its sha256 is "
+            f"{digest}, expected is {ROM_SHA256}; "
             "leave out the option rom to use the one of the extra mario."
         )
     return path
@@ -154,8 +178,10 @@ def _missing_emulator() -> str:
     version, system = sys.version_info[:2], (sys.platform, platform.machine())
     if version > NEWEST_PYTHON or system not in (("linux", "x86_64"), ("darwin", "arm64")):
         return (
-            "Super Mario Bros needs stable-retro, which is published for Python 3.10 to {}.{} on Linux (x86_64) and macOS "
-            "(arm64); this is Python {}.{} on {} ({}). Use one of those, or the environment Rooms-v0."
+            "Super Mario Bros needs stable-retro, which is published for Python 3.10 to {}.{} on "
+            "Linux (x86_64) and macOS "
+            "(arm64); this is Python {}.{} on {} ({}). Use one of those, or the environment "
+            "Rooms-v0."
         ).format(*NEWEST_PYTHON, *version, *system)
     return "Super Mario Bros needs the extra mario: pip install 'element-rl[mario]' (docs/mario.md says more)."
 

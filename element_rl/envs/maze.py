@@ -1,11 +1,13 @@
-"""A discrete maze of 20 × 20 cells: corridors to deep regions, and shallow dead ends beside the start (section "How Does
-ELEMENT Assign Intrinsic Rewards?").
+"""A discrete maze of 20 × 20 cells: corridors to deep regions, and shallow dead ends beside the
+start (section "How Does ELEMENT Assign Intrinsic Rewards?").
 
-The start is the upper left corner. Four actions move to a neighbouring cell; walking into a wall, or off the plan, stays.
-The depth of a cell is the least number of steps from the start. Some sixth of the cells are in dead ends less than 20
-steps deep; the deepest cell is 73 steps away, and 700 steps of a random walk get to a depth of 16 on average.
+The start is the upper left corner. Four actions move to a neighbouring cell; walking into a wall,
+or off the plan, stays. The depth of a cell is the least number of steps from the start. Some sixth
+of the cells are in dead ends less than 20 steps deep; the deepest cell is 73 steps away, and 700
+steps of a random walk get to a depth of 16 on average.
 
-A cell is a number from 0, in the order of the plan. `step` is a lookup: with `xp=jax.numpy` it can be compiled.
+A cell is a number from 0, in the order of the plan. `step` is a lookup: with `xp=jax.numpy` it can
+be compiled.
 """
 
 from collections import deque
@@ -46,7 +48,9 @@ class Maze(NamedTuple):
     """N free cells, numbered row by row from the top."""
 
     next_cell: Int[np.ndarray, "N 4"]  # where each action leads
-    position: Float[np.ndarray, "N 2"]  # x to the right, y upwards; the lower left cell of the plan is (0, 0)
+    position: Float[
+        np.ndarray, "N 2"
+    ]  # x to the right, y upwards; the lower left cell of the plan is (0, 0)
     depth: Int[np.ndarray, " N"]  # least number of steps from the start
     size: tuple[int, int]  # columns and rows of the plan
 
@@ -61,7 +65,8 @@ def step(cell: Any, action: Any, xp: Any = np, maze: Maze | None = None) -> Any:
 
 
 def read_plan(plan: str) -> Maze:
-    """The maze of a drawing; its first free cell is the start. Cells that cannot be reached are refused."""
+    """The maze of a drawing; its first free cell is the start. Cells that cannot be reached are
+    refused."""
     rows = plan.strip().splitlines()
     width = max(map(len, rows))
     free = np.array([[letter != "#" for letter in row.ljust(width, "#")] for row in rows])
@@ -77,7 +82,8 @@ def read_plan(plan: str) -> Maze:
     if lost := int(np.sum(depth < 0)):
         row, column = places[np.argmin(depth)]
         raise ValueError(
-            f"{lost} cells of the plan cannot be reached, such as that in row {row}, column {column}: open a wall."
+            f"{lost} cells of the plan cannot be reached, such as that in row {row}, column "
+            f"{column}: open a wall."
         )
     position = np.stack([places[:, 1], len(rows) - 1 - places[:, 0]], axis=1).astype(np.float64)
     return Maze(next_cell, position, depth, (width, len(rows)))
@@ -86,7 +92,9 @@ def read_plan(plan: str) -> Maze:
 def shallow_dead_ends(maze: Maze, shallow: int = SHALLOW) -> Bool[np.ndarray, " N"]:
     """The shallow cells that are on no shortest way to a deep one: who is there goes nowhere."""
     leads_on = maze.depth >= shallow
-    for cell in np.argsort(-maze.depth):  # the deepest first, so that every cell knows all ways through it
+    for cell in np.argsort(
+        -maze.depth
+    ):  # the deepest first, so that every cell knows all ways through it
         if leads_on[cell]:
             neighbours = maze.next_cell[cell]
             leads_on[neighbours[maze.depth[neighbours] == maze.depth[cell] - 1]] = True

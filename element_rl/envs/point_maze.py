@@ -1,13 +1,16 @@
-"""A continuous maze with a room that is hard to reach: the smallest world in which exploring differs from wandering.
+"""A continuous maze with a room that is hard to reach: the smallest world in which exploring
+differs from wandering.
 
-A point moves in a square of 10 × 10. Its action is a displacement of at most 0.2 along each axis; a wall stops it where it
-meets it, axis by axis, so it slides along. Every episode of 500 steps begins in the lower left of nine rooms. The doors
-lead from one to the next like a snake, eight of them, each at the far end of its room: the last room, in the upper right,
-is 26 away. A policy that knew the way would be there in 130 steps; a random walk gets some 3 away from where it began and
-never sees the last room. The task reward, which explorers are not told, is 1 there.
+A point moves in a square of 10 × 10. Its action is a displacement of at most 0.2 along each axis; a
+wall stops it where it meets it, axis by axis, so it slides along. Every episode of 500 steps begins
+in the lower left of nine rooms. The doors lead from one to the next like a snake, eight of them,
+each at the far end of its room: the last room, in the upper right, is 26 away. A policy that knew
+the way would be there in 130 steps; a random walk gets some 3 away from where it began and never
+sees the last room. The task reward, which explorers are not told, is 1 there.
 
-`step` is a pure function of arrays. With `xp=jax.numpy` it can be compiled and mapped over thousands of points; the
-Gymnasium environment steps one point in NumPy, because worker processes load no JAX.
+`step` is a pure function of arrays. With `xp=jax.numpy` it can be compiled and mapped over
+thousands of points; the Gymnasium environment steps one point in NumPy, because worker processes
+load no JAX.
 """
 
 from typing import Any
@@ -22,7 +25,8 @@ SKIN = 0.01  # a point stops this far from a wall, so that rounding never puts i
 START = (0.75, 0.75)
 START_SPREAD = 0.2  # the start is drawn within this distance of START, along each axis
 
-# One letter per cell of 0.5: '#' wall, ' ' free, 'G' free and in the last room. The first line is the upper edge.
+# One letter per cell of 0.5: '#' wall, ' ' free, 'G' free and in the last room. The first line is
+# the upper edge.
 PLAN = """
 ####################
 #     #       GGGGG#
@@ -58,7 +62,8 @@ CELL = SIZE / len(WALL)
 
 
 def step(position: Any, action: Any, xp: Any = np) -> Any:
-    """Positions [..., 2] after displacements STRIDE · action [..., 2] along x, then along y, as far as no wall is in the way."""
+    """Positions [..., 2] after displacements STRIDE · action [..., 2] along x, then along y, as far
+    as no wall is in the way."""
     wall = xp.asarray(WALL)
     x, y = position[..., 0], position[..., 1]
     move = STRIDE * xp.clip(action, -1.0, 1.0)
@@ -86,7 +91,8 @@ def _cell(coordinate: Any, xp: Any) -> Any:
 
 
 class PointMaze(gymnasium.Env[np.ndarray, np.ndarray]):
-    """The maze for Gymnasium: observes the position, scaled to ±1; `info` has `x_position` and `y_position`."""
+    """The maze for Gymnasium: observes the position, scaled to ±1; `info` has `x_position` and
+    `y_position`."""
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (as Gymnasium declares it)
 

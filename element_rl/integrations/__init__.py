@@ -1,7 +1,17 @@
-"""Where users already are: exploration for other libraries' learners and environments.
+"""Intrinsic rewards where users already are: other people's training loops, learners and
+environments.
 
-    sb3                 intrinsic rewards for Stable-Baselines3, SB3-Contrib and SBX (extra `[sb3]`)
+    bonus = IntrinsicReward("element", env.observation_space, env.action_space)     for replay buffers
+    bonus = RolloutReward("element", env.observation_space, env.action_space)       for rollouts, as PPO has them
+
+    sb3                 the same as plug-ins of Stable-Baselines3, SB3-Contrib and SBX (extra `[sb3]`)
     exploration_info    a Gymnasium wrapper that reports novelty, coverage and episode entropy in `info`
 
-For everything else there is `element_rl.intrinsic`.
+All stand on the rewards of `element explore` and `element on-policy`; docs/own-loop.md shows the
+two classes at work.
 """
+
+from element_rl.integrations.replayed import IntrinsicReward
+from element_rl.integrations.rollouts import RolloutReward
+
+__all__ = ["IntrinsicReward", "RolloutReward"]

@@ -1,4 +1,5 @@
-"""Gymnasium wrappers that report how an agent explores, whatever it learns from. The task's reward is left alone.
+"""Gymnasium wrappers that report how an agent explores, whatever it learns from. The task's reward
+is left alone.
 
     env = ExplorationInfo(gymnasium.make("Ant-v5"))
     envs = VectorExplorationInfo(gymnasium.make_vec("Ant-v5", num_envs=8))
@@ -8,15 +9,16 @@
     info["coverage"]          every step: cells of position space visited since the wrapper was made; where there is a position
     info["episode_entropy"]   at the end of an episode: its matrix-based Rényi entropy in bits, as `element evaluate` has it
 
-States are those of `element_rl.intrinsic`: a random embedding of the observation, the position and the orientation of robots
-that the library knows, or the result of one's own function. They are counted after every step, not at the reset. Where there is
-a position, these are its cells:
+States are those of `element_rl.integrations`: a random embedding of the observation, the position
+and the orientation of robots that the library knows, or the result of one's own function. They are
+counted after every step, not at the reset. Where there is a position, these are its cells:
 
     bounds given, or a robot's, or those of the observation's columns if finite    `cells` along each axis; what lies outside
                                                                                    is counted in the cells of the border
     otherwise                                                                      cells of side 1, without any border
 
-Several environments of a `VectorExplorationInfo` share one memory and one map; wrapped one by one, each has its own.
+Several environments of a `VectorExplorationInfo` share one memory and one map; wrapped one by one,
+each has its own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +34,7 @@ from jaxtyping import Array, Bool, Float, Int
 from element_rl.entropy import renyi_entropy
 from element_rl.envs.positions import Pairs, checked_bounds, column_bounds
 from element_rl.envs.robots import EnvSpec, describe
-from element_rl.intrinsic.observations import Encoding, Infos, StateFunction, StateSource
+from element_rl.integrations.observations import Encoding, Infos, StateFunction, StateSource
 from element_rl.memory import Memory, make_memory
 from element_rl.rewards.element_on_policy import padded_length
 
@@ -56,20 +58,28 @@ class ExplorationInfo(gymnasium.Wrapper, RecordConstructorArgs):
     ) -> None:
         """
         position: entries of `info`, or columns of the observation, that say where the agent is.
-        states: a function of observations [B, ...] and infos that returns states [B, D]; position is then for coverage alone.
-        bounds, cells: of the map on which coverage is counted; see above for what stands in for bounds.
-        num_neighbours, memory: k of Eq. 15, and the kind of memory: auto, exact, graph or hnsw (`element_rl.memory`).
-        entropy_order, bandwidth: of the episode's entropy; an integer order is far cheaper than the paper's 1.001.
-        seed: of the random embedding.
-        max_episode_steps: a longer episode is taken for several; each has an entropy, reported where it ends.
+        states: a function of observations [B, ...] and infos that returns states [B, D]; position
+        is then for coverage alone. bounds, cells: of the map on which coverage is counted; see
+        above for what stands in for bounds. num_neighbours, memory: k of Eq. 15, and the kind of
+        memory: auto, exact, graph or hnsw (`element_rl.memory`). entropy_order, bandwidth: of the
+        episode's entropy; an integer order is far cheaper than the paper's 1.001. seed: of the
+        random embedding. max_episode_steps: a longer episode is taken for several; each has an
+        entropy, reported where it ends.
         """
-        settings = {name: value for name, value in locals().items() if name not in ("self", "env", "__class__")}
+        settings = {
+            name: value
+            for name, value in locals().items()
+            if name not in ("self", "env", "__class__")
+        }
         RecordConstructorArgs.__init__(self, **settings)
         gymnasium.Wrapper.__init__(self, env)
         self.record = ExplorationRecord(env.observation_space, env.spec, 1, **settings)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Resets the environment; an episode that was running is forgotten, but for the cells it visited."""
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Resets the environment; an episode that was running is forgotten, but for the cells it
+        visited."""
         self.record.forget([0])
         return self.env.reset(seed=seed, options=options)
 
@@ -89,8 +99,9 @@ class ExplorationInfo(gymnasium.Wrapper, RecordConstructorArgs):
 class VectorExplorationInfo(gymnasium.vector.VectorWrapper):
     """The same for a vector environment, in any of Gymnasium's autoreset modes; arguments as above.
 
-    Entries of `info` are arrays over the environments with a mask beside them, `_novelty`, as Gymnasium has it: it is False
-    where a step was the reset to the next episode. `episode_entropy` is there when an episode has ended.
+    Entries of `info` are arrays over the environments with a mask beside them, `_novelty`, as
+    Gymnasium has it: it is False where a step was the reset to the next episode. `episode_entropy`
+    is there when an episode has ended.
     """
 
     def __init__(self, env: gymnasium.vector.VectorEnv, **settings: Any) -> None:
@@ -98,18 +109,28 @@ class VectorExplorationInfo(gymnasium.vector.VectorWrapper):
         self.autoreset_mode = env.metadata.get("autoreset_mode")
         if not isinstance(self.autoreset_mode, AutoresetMode):
             raise ValueError(
-                f"The vector environment {env} does not say when it resets: set metadata['autoreset_mode'] to one of "
+                f"The vector environment {env} does not say when it resets: set "
+                "metadata['autoreset_mode'] to one of "
                 f"Gymnasium's AutoresetMode, got {self.autoreset_mode!r}."
             )
-        self.record = ExplorationRecord(env.single_observation_space, env.spec, env.num_envs, **settings)
+        self.record = ExplorationRecord(
+            env.single_observation_space, env.spec, env.num_envs, **settings
+        )
         self._ended = np.zeros(env.num_envs, bool)  # by the latest step
 
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Resets the environments, or those of `reset_mask`; episodes that were running there are forgotten."""
+    def reset(
+        self, *, seed: Any = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Resets the environments, or those of `reset_mask`; episodes that were running there are
+        forgotten."""
         mask = (
-            np.ones(self.num_envs, bool) if options is None else options.get("reset_mask", np.ones(self.num_envs, bool))
+            np.ones(self.num_envs, bool)
+            if options is None
+            else options.get("reset_mask", np.ones(self.num_envs, bool))
         )
-        reset = self.env.reset(seed=seed, options=options)  # before anything changes here: it may refuse the mask
+        reset = self.env.reset(
+            seed=seed, options=options
+        )  # before anything changes here: it may refuse the mask
         self.record.forget(np.flatnonzero(mask).tolist())
         self._ended[mask] = False
         return reset
@@ -118,15 +139,26 @@ class VectorExplorationInfo(gymnasium.vector.VectorWrapper):
         """Steps the environments and adds to `info`."""
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         ended = np.logical_or(terminated, truncated)
-        stepped = ~self._ended if self.autoreset_mode is AutoresetMode.NEXT_STEP else np.ones(self.num_envs, bool)
+        stepped = (
+            ~self._ended
+            if self.autoreset_mode is AutoresetMode.NEXT_STEP
+            else np.ones(self.num_envs, bool)
+        )
         rows = np.flatnonzero(stepped)
         seen, told = [], []
         for row in rows.tolist():
             final = self.autoreset_mode is AutoresetMode.SAME_STEP and ended[row]
             seen.append(infos["final_obs"][row] if final else _row(observations, row))
             told.append(_info_of(infos["final_info"] if final else infos, row))
-        novelty, entropy = self.record.see(rows, stacked(seen), told, ended[rows]) if len(rows) else (np.zeros(0),) * 2
-        entries = {"novelty": (novelty, np.isfinite(novelty)), "episode_entropy": (entropy, np.isfinite(entropy))}
+        novelty, entropy = (
+            self.record.see(rows, stacked(seen), told, ended[rows])
+            if len(rows)
+            else (np.zeros(0),) * 2
+        )
+        entries = {
+            "novelty": (novelty, np.isfinite(novelty)),
+            "episode_entropy": (entropy, np.isfinite(entropy)),
+        }
         added = self._spread(rows, entries)
         if self.record.coverage is not None:  # of all environments together
             added |= {
@@ -136,7 +168,9 @@ class VectorExplorationInfo(gymnasium.vector.VectorWrapper):
         self._ended = ended
         return observations, rewards, terminated, truncated, {**infos, **added}
 
-    def _spread(self, rows: np.ndarray, entries: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> dict[str, np.ndarray]:
+    def _spread(
+        self, rows: np.ndarray, entries: Mapping[str, tuple[np.ndarray, np.ndarray]]
+    ) -> dict[str, np.ndarray]:
         """Values of some rows, and which of them are there, as arrays over all environments."""
         spread = {}
         for name, (values, there) in entries.items():
@@ -148,7 +182,8 @@ class VectorExplorationInfo(gymnasium.vector.VectorWrapper):
 
 
 class ExplorationRecord:
-    """What environments have seen: a memory of states, a map of cells, and the episodes that are running."""
+    """What environments have seen: a memory of states, a map of cells, and the episodes that are
+    running."""
 
     def __init__(
         self,
@@ -176,18 +211,34 @@ class ExplorationRecord:
         robot = known_robot(spec) if position is None else None
         env_id = robot.name if robot is not None else None
         self.places = StateSource(observation_space, env_id=env_id, position=position, seed=seed)
-        self.source = self.places if states is None else StateSource(observation_space, states=states, seed=seed)
+        self.source = (
+            self.places
+            if states is None
+            else StateSource(observation_space, states=states, seed=seed)
+        )
         width = len(self.places.position) or (robot.position_dim if robot is not None else 0)
         if bounds is None:
-            bounds = robot.coverage_bounds if robot is not None else _bounds_of(observation_space, self.places)
+            bounds = (
+                robot.coverage_bounds
+                if robot is not None
+                else _bounds_of(observation_space, self.places)
+            )
         self.map = CoverageMap(width, bounds, cells) if width else None
-        self.num_envs, self.num_neighbours, self.longest = num_envs, num_neighbours, max_episode_steps
+        self.num_envs, self.num_neighbours, self.longest = (
+            num_envs,
+            num_neighbours,
+            max_episode_steps,
+        )
         self.memory: Memory | None = None
         self._kind = memory
-        make_memory(memory, 1)  # an unknown kind is refused here, not when the first episode has ended
+        make_memory(
+            memory, 1
+        )  # an unknown kind is refused here, not when the first episode has ended
         self.running: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in range(num_envs)]
         self._encode = jax.jit(Encoding.states)
-        self._entropy = jax.jit(lambda states, mask: renyi_entropy(states, entropy_order, bandwidth, mask))
+        self._entropy = jax.jit(
+            lambda states, mask: renyi_entropy(states, entropy_order, bandwidth, mask)
+        )
 
     @property
     def coverage(self) -> int | None:
@@ -195,15 +246,24 @@ class ExplorationRecord:
         return None if self.map is None else len(self.map.visited)
 
     def see(
-        self, rows: Int[np.ndarray, " B"], observations: Any, infos: Infos, ended: Bool[np.ndarray, " B"]
+        self,
+        rows: Int[np.ndarray, " B"],
+        observations: Any,
+        infos: Infos,
+        ended: Bool[np.ndarray, " B"],
     ) -> tuple[Float[np.ndarray, " B"], Float[np.ndarray, " B"]]:
-        """What one step of the environments `rows` led to: the novelty of each, and the entropies of episodes that ended."""
+        """What one step of the environments `rows` led to: the novelty of each, and the entropies
+        of episodes that ended."""
         raw, beside = self.source.read(observations, infos)
         if self.map is not None:
-            self.map.see(beside if self.source is self.places else self.places.read(observations, infos)[1])
+            self.map.see(
+                beside if self.source is self.places else self.places.read(observations, infos)[1]
+            )
         novelty = np.zeros(len(rows))
         if self.memory is not None:
-            distances, _ = self.memory.query(self._states(raw, beside, self.num_envs), self.num_neighbours)
+            distances, _ = self.memory.query(
+                self._states(raw, beside, self.num_envs), self.num_neighbours
+            )
             known = np.where(np.isfinite(distances), distances, 0.0)
             novelty = np.log1p(np.sqrt(np.sum(known.astype(np.float64) ** 2, axis=1)))
         entropy = np.full(len(rows), np.nan)
@@ -214,7 +274,8 @@ class ExplorationRecord:
         return novelty, entropy
 
     def forget(self, rows: Sequence[int]) -> None:
-        """Drops the episodes that run there: they have no end, and so no entropy and no place in the memory."""
+        """Drops the episodes that run there: they have no end, and so no entropy and no place in
+        the memory."""
         for row in rows:
             self.running[row] = []
 
@@ -262,7 +323,8 @@ class CoverageMap:
 
 
 def known_robot(spec: Any) -> EnvSpec | None:
-    """The library's description of an environment whose position it finds in the infos; None for all others."""
+    """The library's description of an environment whose position it finds in the infos; None for
+    all others."""
     moved = {} if spec is None else spec.kwargs
     if spec is None or not moved.get("exclude_current_positions_from_observation", True):
         return None  # the orientation stands in other columns then

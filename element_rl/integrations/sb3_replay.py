@@ -2,12 +2,14 @@
 
     model = SAC("MlpPolicy", env, replay_buffer_class=IntrinsicReplayBuffer, replay_buffer_kwargs=dict(reward="element"))
 
-Every `add` tells the bonus what happened; every `sample` lets it learn once from the batch and puts its reward in the place of
-the environment's, or adds it. The bonus sees the observations of the environment, the agent those that `VecNormalize` made.
+Every `add` tells the bonus what happened; every `sample` lets it learn once from the batch and puts
+its reward in the place of the environment's, or adds it. The bonus sees the observations of the
+environment, the agent those that `VecNormalize` made.
 
-Draws are those of Stable-Baselines3, from NumPy's global generator, which `seed=` reaches. Rewards that judge whole episodes
-(element, ngu, e3b, and any other that keeps notes) know nothing of a transition until its episode has ended: such a draw is
-replaced by one among those that are known, so a batch is uniform over these.
+Draws are those of Stable-Baselines3, from NumPy's global generator, which `seed=` reaches. Rewards
+that judge whole episodes (element, ngu, e3b, and any other that keeps notes) know nothing of a
+transition until its episode has ended: such a draw is replaced by one among those that are known,
+so a batch is uniform over these.
 """
 
 import warnings
@@ -21,11 +23,12 @@ from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
 
-from element_rl.intrinsic import IntrinsicReward
+from element_rl.integrations import IntrinsicReward
 
 
 class IntrinsicReplayBuffer(ReplayBuffer):
-    """A replay buffer for vectors, images and choices; `IntrinsicDictReplayBuffer` is the one for Dict observations."""
+    """A replay buffer for vectors, images and choices; `IntrinsicDictReplayBuffer` is the one for
+    Dict observations."""
 
     def __init__(
         self,
@@ -52,12 +55,13 @@ class IntrinsicReplayBuffer(ReplayBuffer):
     ) -> None:
         """The first seven arguments are Stable-Baselines3's own, and it fills them in.
 
-        reward: element, rnd, ngu, re3, rise, apt, icm, e3b, or FILE.py:FUNCTION.
-        weight: times the intrinsic reward.
-        intrinsic_only: without the environment's reward; False adds it.
-        total_steps: the `total_timesteps` of `learn`; sizes ELEMENT's update windows and memory. None: the windows grow
+        reward: element, rnd, ngu, re3, rise, apt, icm, e3b, or FILE.py:FUNCTION. weight: times the
+        intrinsic reward. intrinsic_only: without the environment's reward; False adds it.
+        total_steps: the `total_timesteps` of `learn`; sizes ELEMENT's update windows and memory.
+        None: the windows grow
             with the run, from step 1,000 on.
-        max_episode_steps, env_id, position, states, recent_scale, seed, options: see `IntrinsicReward`.
+        max_episode_steps, env_id, position, states, recent_scale, seed, options: see
+        `IntrinsicReward`.
         """
         _refuse_unsupported(self, observation_space, optimize_memory_usage, unknown)
         super().__init__(
@@ -89,22 +93,31 @@ class IntrinsicReplayBuffer(ReplayBuffer):
         self.bonus = IntrinsicReward(
             self._reward_name, self.observation_space, self.action_space, **self._bonus_settings
         )
-        self._runs = np.zeros(self.n_envs, bool)  # whether an episode is under way in each environment
-        self._latest: tuple[np.ndarray, dict[str, float]] = (np.zeros(0, np.int64), {})  # numbers and means of a batch
+        self._runs = np.zeros(
+            self.n_envs, bool
+        )  # whether an episode is under way in each environment
+        self._latest: tuple[np.ndarray, dict[str, float]] = (
+            np.zeros(0, np.int64),
+            {},
+        )  # numbers and means of a batch
         self._said_to_wait = False
 
     def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any) -> None:
-        """One step of every environment, as Stable-Baselines3 stores it; `next_obs` is the true last observation."""
+        """One step of every environment, as Stable-Baselines3 stores it; `next_obs` is the true
+        last observation."""
         if self._was_interrupted(obs):
             self.bonus.end_episodes()
         out_of_time = np.array([info.get("TimeLimit.truncated", False) for info in infos], bool)
         done = np.asarray(done, bool)
-        self.bonus.observe(obs, action, next_obs, done & ~out_of_time, done & out_of_time, infos, reward)
+        self.bonus.observe(
+            obs, action, next_obs, done & ~out_of_time, done & out_of_time, infos, reward
+        )
         self._runs = ~done
         super().add(obs, next_obs, action, reward, done, infos)
 
     def sample(self, batch_size: int, env: Any = None) -> Any:
-        """A batch whose rewards are, or include, the bonus; `env` is the `VecNormalize` of the agent, if any."""
+        """A batch whose rewards are, or include, the bonus; `env` is the `VecNormalize` of the
+        agent, if any."""
         rows, envs, known = self._draw(batch_size)
         data: dict[str, Any] = dict(
             observations=_taken(self.observations, rows, envs),
@@ -121,15 +134,22 @@ class IntrinsicReplayBuffer(ReplayBuffer):
         data["actions"] = self.to_torch(data["actions"])
         data["dones"] = self.to_torch(data["dones"].reshape(-1, 1))
         data["rewards"] = self.to_torch(rewards.astype(np.float32).reshape(-1, 1))
-        return DictReplayBufferSamples(**data) if isinstance(self, DictReplayBuffer) else ReplayBufferSamples(**data)
+        return (
+            DictReplayBufferSamples(**data)
+            if isinstance(self, DictReplayBuffer)
+            else ReplayBufferSamples(**data)
+        )
 
     @property
     def bonus_metrics(self) -> dict[str, float]:
-        """Of the latest batch: the mean of the reward and of its terms, what the reward learned; and the memory's size."""
+        """Of the latest batch: the mean of the reward and of its terms, what the reward learned;
+        and the memory's size."""
         ids, metrics = self._latest
         kept = ids[self.bonus.ready(ids)]
         terms: Mapping[str, np.ndarray] = {}
-        if len(kept) == len(ids) > 0:  # all still there: the terms are those of the batch that was learned from
+        if (
+            len(kept) == len(ids) > 0
+        ):  # all still there: the terms are those of the batch that was learned from
             rows, envs = np.divmod(kept % self._capacity, self.n_envs)
             terms = self.bonus.reward_terms(kept, *self._transitions(rows, envs))
         means = {name: float(np.mean(values)) for name, values in terms.items()}
@@ -138,8 +158,8 @@ class IntrinsicReplayBuffer(ReplayBuffer):
     def truncate_last_trajectory(self) -> None:
         """Ends the running episodes where they are, as after environments were reset.
 
-        `add` sees by itself that an observation is not the one the last step led to, and does this; call it where a reset may
-        lead to that very observation.
+        `add` sees by itself that an observation is not the one the last step led to, and does this;
+        call it where a reset may lead to that very observation.
         """
         self.bonus.end_episodes()
         self._runs[:] = False
@@ -154,7 +174,8 @@ class IntrinsicReplayBuffer(ReplayBuffer):
         return int(self.buffer_size * self.n_envs)
 
     def _draw(self, batch_size: int) -> tuple[Int[np.ndarray, " B"], Int[np.ndarray, " B"], bool]:
-        """Rows and environments, and whether the bonus knows all of them; False only where it knows none at all."""
+        """Rows and environments, and whether the bonus knows all of them; False only where it knows
+        none at all."""
         rows = np.random.randint(0, self.size(), size=batch_size)  # noqa: NPY002  the generator that SB3 seeds
         envs = np.random.randint(0, high=self.n_envs, size=batch_size)  # noqa: NPY002
         unknown = np.flatnonzero(~self.bonus.ready(self._ids(rows, envs)))
@@ -186,12 +207,16 @@ class IntrinsicReplayBuffer(ReplayBuffer):
         self._latest = ids, {"reward": float(np.mean(values)), **metrics}
         return values
 
-    def _ids(self, rows: Int[np.ndarray, " B"], envs: Int[np.ndarray, " B"]) -> Int[np.ndarray, " B"]:
+    def _ids(
+        self, rows: Int[np.ndarray, " B"], envs: Int[np.ndarray, " B"]
+    ) -> Int[np.ndarray, " B"]:
         """Numbers of the transitions that stand in these places now."""
         newest = self.bonus.observed - 1
         return newest - (newest - (rows * self.n_envs + envs)) % self._capacity
 
-    def _transitions(self, rows: Int[np.ndarray, " B"], envs: Int[np.ndarray, " B"]) -> tuple[Any, ...]:
+    def _transitions(
+        self, rows: Int[np.ndarray, " B"], envs: Int[np.ndarray, " B"]
+    ) -> tuple[Any, ...]:
         return (
             _taken(self.observations, rows, envs),
             self.actions[rows, envs],
@@ -201,13 +226,18 @@ class IntrinsicReplayBuffer(ReplayBuffer):
         )
 
     def _was_interrupted(self, obs: Any) -> bool:
-        """Whether the environments were reset in the middle of episodes, as `learn` and a loaded buffer do: nobody tells."""
+        """Whether the environments were reset in the middle of episodes, as `learn` and a loaded
+        buffer do: nobody tells."""
         running = np.flatnonzero(self._runs)
         if len(running) == 0:
             return False
         last = (self.pos - 1) % self.buffer_size
         stored = self.next_observations
-        parts = [(stored[name], obs[name]) for name in stored] if isinstance(stored, dict) else [(stored, obs)]
+        parts = (
+            [(stored[name], obs[name]) for name in stored]
+            if isinstance(stored, dict)
+            else [(stored, obs)]
+        )
         followed = np.ones(len(running), bool)
         for kept, now in parts:
             expected = kept[last, running].reshape(len(running), -1)
@@ -219,8 +249,10 @@ class IntrinsicReplayBuffer(ReplayBuffer):
         if not self._said_to_wait:
             self._said_to_wait = True
             warnings.warn(
-                f"No episode has ended in the first {self.bonus.observed} steps, so the agent learns with an intrinsic reward "
-                "of 0 until one has: set learning_starts to at least the steps of an episode, times the environments.",
+                f"No episode has ended in the first {self.bonus.observed} steps, so the agent "
+                "learns with an intrinsic reward "
+                "of 0 until one has: set learning_starts to at least the steps of an episode, "
+                "times the environments.",
                 stacklevel=4,
             )
 
@@ -236,7 +268,8 @@ class LogIntrinsic(BaseCallback):
         buffer = getattr(self.model, "replay_buffer", None)
         if not isinstance(buffer, IntrinsicReplayBuffer):
             raise ValueError(
-                "LogIntrinsic is for models with an IntrinsicReplayBuffer: give one as replay_buffer_class, or leave it out."
+                "LogIntrinsic is for models with an IntrinsicReplayBuffer: give one as "
+                "replay_buffer_class, or leave it out."
             )
         if np.any(self.locals["dones"]):
             for name, value in buffer.bonus_metrics.items():
@@ -271,19 +304,30 @@ def _equal_rows(a: np.ndarray, b: np.ndarray) -> Bool[np.ndarray, " E"]:
 
 
 def _refuse_unsupported(
-    buffer: ReplayBuffer, observation_space: spaces.Space, optimize_memory_usage: bool, unknown: Mapping[str, Any]
+    buffer: ReplayBuffer,
+    observation_space: spaces.Space,
+    optimize_memory_usage: bool,
+    unknown: Mapping[str, Any],
 ) -> None:
     kind = type(buffer).__name__
     if isinstance(observation_space, spaces.Dict) != isinstance(buffer, DictReplayBuffer):
-        other = "IntrinsicDictReplayBuffer" if isinstance(observation_space, spaces.Dict) else "IntrinsicReplayBuffer"
+        other = (
+            "IntrinsicDictReplayBuffer"
+            if isinstance(observation_space, spaces.Dict)
+            else "IntrinsicReplayBuffer"
+        )
         raise ValueError(f"{kind} cannot store observations of {observation_space}: use {other}.")
     if optimize_memory_usage:
         raise ValueError(
-            f"{kind} stores the true last observation of every episode, which optimize_memory_usage=True drops: leave it out."
+            f"{kind} stores the true last observation of every episode, which "
+            "optimize_memory_usage=True drops: leave it out."
         )
     if "n_steps" in unknown:
         raise ValueError(
-            f"{kind} does not support n-step returns, got n_steps={unknown['n_steps']}: leave n_steps out."
+            f"{kind} does not support n-step returns, got n_steps={unknown['n_steps']}: leave "
+            "n_steps out."
         )
     if unknown:
-        raise ValueError(f"{kind} has no option {next(iter(unknown))!r}; docs/sb3.md lists those it has.")
+        raise ValueError(
+            f"{kind} has no option {next(iter(unknown))!r}; docs/sb3.md lists those it has."
+        )

@@ -1,8 +1,9 @@
 """The exact memory: blocked brute force in JAX.
 
-The oracle of every test, and the memory of choice on accelerators at any size and on CPUs up to some ten thousand states.
-Pure functions over a frozen `ExactMemoryState`; `vmap` them over a population. Only the blocks that hold states are visited,
-so a query costs what the memory holds, not what it could hold.
+The oracle of every test, and the memory of choice on accelerators at any size and on CPUs up to
+some ten thousand states. Pure functions over a frozen `ExactMemoryState`; `vmap` them over a
+population. Only the blocks that hold states are visited, so a query costs what the memory holds,
+not what it could hold.
 """
 
 from typing import NamedTuple
@@ -35,11 +36,17 @@ def create(capacity: int, dim: int) -> ExactMemoryState:
 
 
 def insert(
-    memory: ExactMemoryState, states: Float[Array, "M D"], values: Float[Array, " M"], count: Int[Array, ""]
+    memory: ExactMemoryState,
+    states: Float[Array, "M D"],
+    values: Float[Array, " M"],
+    count: Int[Array, ""],
 ) -> ExactMemoryState:
-    """Remember the first `count` of the given states. There must be room for them; later rows are padding."""
+    """Remember the first `count` of the given states. There must be room for them; later rows are
+    padding."""
     row = jnp.arange(states.shape[0], dtype=jnp.int32)
-    target = jnp.where(row < count, memory.size + row, memory.states.shape[0])  # padding lands outside and is dropped
+    target = jnp.where(
+        row < count, memory.size + row, memory.states.shape[0]
+    )  # padding lands outside and is dropped
     return ExactMemoryState(
         memory.states.at[target].set(states, mode="drop"),
         memory.values.at[target].set(values, mode="drop"),
@@ -48,16 +55,22 @@ def insert(
 
 
 def query(
-    memory: ExactMemoryState, states: Float[Array, "Q D"], k: int, own: Int[Array, " Q"] | None = None
+    memory: ExactMemoryState,
+    states: Float[Array, "Q D"],
+    k: int,
+    own: Int[Array, " Q"] | None = None,
 ) -> tuple[Float[Array, "Q K"], Int[Array, "Q K"]]:
-    """Distances, ascending, and ids of the k nearest remembered states; `own` names a node to leave out per query."""
+    """Distances, ascending, and ids of the k nearest remembered states; `own` names a node to leave
+    out per query."""
     num_queries = states.shape[0]
     own = jnp.full(num_queries, NO_NODE, jnp.int32) if own is None else own
     capacity = memory.states.shape[0]
     width = min(CPU_BLOCK if jax.default_backend() == "cpu" else ACCELERATOR_BLOCK, capacity)
 
     def visit(block: Array, nearest: tuple[Array, Array]) -> tuple[Array, Array]:
-        start = jnp.minimum(block * width, capacity - width)  # the last block may overlap the one before
+        start = jnp.minimum(
+            block * width, capacity - width
+        )  # the last block may overlap the one before
         points = jax.lax.dynamic_slice_in_dim(memory.states, start, width)
         ids = start + jnp.arange(width, dtype=jnp.int32)
         squared = squared_distances(states, points)
@@ -76,10 +89,13 @@ def query(
     return jnp.sqrt(squared), jnp.where(jnp.isfinite(squared), ids, NO_NODE)
 
 
-def k_smallest(values: Float[Array, "Q M"], k: int) -> tuple[Float[Array, "Q K"], Int[Array, "Q K"]]:
+def k_smallest(
+    values: Float[Array, "Q M"], k: int
+) -> tuple[Float[Array, "Q K"], Int[Array, "Q K"]]:
     """The k smallest of each row, ascending, and their columns.
 
-    On an accelerator k passes of minimum and mask are twice as fast as `top_k` for the few neighbours wanted here.
+    On an accelerator k passes of minimum and mask are twice as fast as `top_k` for the few
+    neighbours wanted here.
     """
     if jax.default_backend() == "cpu" or k > FEW:
         negative, columns = jax.lax.top_k(-values, k)

@@ -1,20 +1,22 @@
 """The paper's kNN graph: Algorithm 1 (search) and Algorithm 2 (online update), literally, in JAX.
 
-A directed graph whose node i keeps edges to k nodes near it. A search walks greedily from R2 random nodes for R1 steps,
-always to the neighbour closest to the query, and answers with the k best nodes at which the walks ended. A new node is
-linked to what the search found, and the nodes within `depth` edges of it take it as a neighbour where it is nearer than
-their longest edge.
+A directed graph whose node i keeps edges to k nodes near it. A search walks greedily from R2 random
+nodes for R1 steps, always to the neighbour closest to the query, and answers with the k best nodes
+at which the walks ended. A new node is linked to what the search found, and the nodes within
+`depth` edges of it take it as a neighbour where it is nearer than their longest edge.
 
-The arrays are preallocated; a missing edge is `NO_NODE` at distance inf, hence the longest edge and the first replaced.
-Searches are batched over queries and restarts; insertions are sequential, in a scan, as each one changes the graph.
+The arrays are preallocated; a missing edge is `NO_NODE` at distance inf, hence the longest edge and
+the first replaced. Searches are batched over queries and restarts; insertions are sequential, in a
+scan, as each one changes the graph.
 
 Departures from the paper:
-1. Algorithm 1 keeps only the end node of each walk, which may leave fewer than k distinct nodes (with R2 = 5 and k = 3,
-   often): the rest is filled with the closest nodes visited on the way.
+1. Algorithm 1 keeps only the end node of each walk, which may leave fewer than k distinct nodes
+   (with R2 = 5 and k = 3, often): the rest is filled with the closest nodes visited on the way.
 2. A node that meets the new one twice in Algorithm 2 links it once.
 
-What to expect: on trajectory data such a graph is a bundle of disconnected threads, and walks seldom find the nearest
-states (docs/benchmarks.md has recall and bias). It is here for reproduction; `hnsw` and `exact` find the neighbours.
+What to expect: on trajectory data such a graph is a bundle of disconnected threads, and walks
+seldom find the nearest states (docs/benchmarks.md has recall and bias). It is here for
+reproduction; `hnsw` and `exact` find the neighbours.
 """
 
 from dataclasses import dataclass
@@ -40,7 +42,9 @@ class GraphConfig:
     def __post_init__(self) -> None:
         for name in ("num_edges", "search_steps", "restarts", "update_depth"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} of the graph memory must be at least 1, got {getattr(self, name)}.")
+                raise ValueError(
+                    f"{name} of the graph memory must be at least 1, got {getattr(self, name)}."
+                )
 
 
 class GraphMemoryState(NamedTuple):
@@ -72,16 +76,26 @@ def query(
     config: GraphConfig,
     own: Int[Array, " Q"] | None = None,
 ) -> tuple[Float[Array, "Q K"], Int[Array, "Q K"]]:
-    """Distances, ascending, and ids of the (approximately) k nearest nodes; `own` names a node to leave out per query.
+    """Distances, ascending, and ids of the (approximately) k nearest nodes; `own` names a node to
+    leave out per query.
 
-    The starting nodes depend on the configured seed, the size of the graph and the row of the query only, so asking
-    again gives the same answer.
+    The starting nodes depend on the configured seed, the size of the graph and the row of the query
+    only, so asking again gives the same answer.
     """
     own = jnp.full(states.shape[0], NO_NODE, jnp.int32) if own is None else own
-    keys = jax.random.split(jax.random.fold_in(jax.random.key(config.seed), graph.size), states.shape[0])
+    keys = jax.random.split(
+        jax.random.fold_in(jax.random.key(config.seed), graph.size), states.shape[0]
+    )
 
     def search_one(state: Array, own: Array, key: Key[Array, ""]) -> tuple[Array, Array]:
-        return search(graph, state, k, random_starts(key, graph.size, config.restarts), config.search_steps, own)
+        return search(
+            graph,
+            state,
+            k,
+            random_starts(key, graph.size, config.restarts),
+            config.search_steps,
+            own,
+        )
 
     return jax.vmap(search_one)(states, own, keys)
 
@@ -93,13 +107,16 @@ def insert(
     count: Int[Array, ""],
     config: GraphConfig,
 ) -> GraphMemoryState:
-    """Add the first `count` of the given states one after another. There must be room; later rows are padding.
+    """Add the first `count` of the given states one after another. There must be room; later rows
+    are padding.
 
-    All states are stored first (no edge leads to a state that is not linked yet), so that the loop changes edges only and
-    the compiler keeps one copy of the states.
+    All states are stored first (no edge leads to a state that is not linked yet), so that the loop
+    changes edges only and the compiler keeps one copy of the states.
     """
 
-    def link_next(graph: GraphMemoryState, row: tuple[Array, Array]) -> tuple[GraphMemoryState, None]:
+    def link_next(
+        graph: GraphMemoryState, row: tuple[Array, Array]
+    ) -> tuple[GraphMemoryState, None]:
         index, state = row
         key = jax.random.fold_in(jax.random.key(config.seed), graph.size)
         starts = random_starts(key, graph.size, config.restarts)
@@ -107,9 +124,12 @@ def insert(
         return link(graph, state, distances, ids, config.update_depth, present=index < count), None
 
     row = jnp.arange(states.shape[0], dtype=jnp.int32)
-    target = jnp.where(row < count, graph.size + row, graph.states.shape[0])  # padding lands outside and is dropped
+    target = jnp.where(
+        row < count, graph.size + row, graph.states.shape[0]
+    )  # padding lands outside and is dropped
     graph = graph._replace(
-        states=graph.states.at[target].set(states, mode="drop"), values=graph.values.at[target].set(values, mode="drop")
+        states=graph.states.at[target].set(states, mode="drop"),
+        values=graph.values.at[target].set(values, mode="drop"),
     )
     return jax.lax.scan(link_next, graph, (row, states))[0]
 
@@ -128,12 +148,15 @@ def search(
     steps: int,
     own: Int[Array, ""] | None = None,
 ) -> tuple[Float[Array, " K"], Int[Array, " K"]]:
-    """Algorithm 1: greedy walks from `starts`; the k closest distinct end nodes, filled up from the nodes visited."""
+    """Algorithm 1: greedy walks from `starts`; the k closest distinct end nodes, filled up from the
+    nodes visited."""
 
     def step(node: Int[Array, ""]) -> Int[Array, ""]:
         neighbours = graph.edges[node]  # Y = ND(X0)
         nearest = neighbours[jnp.argmin(_distances(graph, neighbours, state))]
-        return jnp.where(nearest == NO_NODE, node, nearest)  # a node without edges keeps the walk where it is
+        return jnp.where(
+            nearest == NO_NODE, node, nearest
+        )  # a node without edges keeps the walk where it is
 
     def walk(nodes: Int[Array, " R"], _: None) -> tuple[Int[Array, " R"], Int[Array, " R"]]:
         return jax.vmap(step)(nodes), nodes
@@ -155,18 +178,24 @@ def link(
     depth: int,
     present: bool | Bool[Array, ""] = True,
 ) -> GraphMemoryState:
-    """Give the next node its neighbours, then Algorithm 2: nodes near it take it in place of their longest edge.
+    """Give the next node its neighbours, then Algorithm 2: nodes near it take it in place of their
+    longest edge.
 
-    The nodes of one depth are treated at once: each changes its own edges only, so the order of Algorithm 2's `pop`
-    makes no difference. With `present` False nothing happens (a padded row; a branch here would copy the graph).
+    The nodes of one depth are treated at once: each changes its own edges only, so the order of
+    Algorithm 2's `pop` makes no difference. With `present` False nothing happens (a padded row; a
+    branch here would copy the graph).
     """
     node = graph.size
     frontier = jnp.where(present, ids, NO_NODE)  # A
     for _ in range(depth):
         following = graph.edges[frontier].reshape(-1)  # Y, appended to A, read before X changes
-        following = jnp.where(jnp.repeat(frontier == NO_NODE, graph.edges.shape[1]), NO_NODE, following)
+        following = jnp.where(
+            jnp.repeat(frontier == NO_NODE, graph.edges.shape[1]), NO_NODE, following
+        )
         graph = _offer(graph, frontier, node, _distances(graph, frontier, state))
-        frontier = jnp.where(following == node, NO_NODE, following)  # the new node itself is no candidate
+        frontier = jnp.where(
+            following == node, NO_NODE, following
+        )  # the new node itself is no candidate
     row = jnp.where(present, node, graph.states.shape[0])  # out of range is dropped
     return graph._replace(
         edges=graph.edges.at[row].set(ids, mode="drop"),
@@ -176,9 +205,13 @@ def link(
 
 
 def _offer(
-    graph: GraphMemoryState, nodes: Int[Array, " F"], new_node: Int[Array, ""], distances: Float[Array, " F"]
+    graph: GraphMemoryState,
+    nodes: Int[Array, " F"],
+    new_node: Int[Array, ""],
+    distances: Float[Array, " F"],
 ) -> GraphMemoryState:
-    """Replace the longest edge of each node by one to the new node, where that is shorter and not there yet."""
+    """Replace the longest edge of each node by one to the new node, where that is shorter and not
+    there yet."""
     longest = jnp.argmax(graph.edge_distances[nodes], axis=1)
     known = jnp.any(graph.edges[nodes] == new_node, axis=1)
     better = (distances < graph.edge_distances[nodes, longest]) & ~known & (nodes != NO_NODE)
@@ -189,7 +222,9 @@ def _offer(
     )
 
 
-def _distances(graph: GraphMemoryState, nodes: Int[Array, " F"], state: Float[Array, " D"]) -> Float[Array, " F"]:
+def _distances(
+    graph: GraphMemoryState, nodes: Int[Array, " F"], state: Float[Array, " D"]
+) -> Float[Array, " F"]:
     difference = graph.states[nodes] - state[None, :]
     return jnp.where(nodes == NO_NODE, jnp.inf, jnp.sqrt(jnp.sum(difference * difference, axis=1)))
 
@@ -197,7 +232,8 @@ def _distances(graph: GraphMemoryState, nodes: Int[Array, " F"], state: Float[Ar
 def _closest_distinct(
     nodes: Int[Array, " C"], distances: Float[Array, " C"], preferred: Array, k: int
 ) -> tuple[Float[Array, " K"], Int[Array, " K"]]:
-    """k distinct nodes, the preferred before the others, each group by distance; then all sorted by distance."""
+    """k distinct nodes, the preferred before the others, each group by distance; then all sorted by
+    distance."""
     found_ids, found_distances = [], []
     for _ in range(k):
         from_preferred = jnp.any(preferred & jnp.isfinite(distances))

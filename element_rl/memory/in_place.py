@@ -1,7 +1,7 @@
 """`exact` and `graph` as objects that change in place: thin shells over their pure functions.
 
-The arrays double when they are full. Batches are padded to the next power of two, so that however the sizes vary only
-a handful of programs is compiled.
+The arrays double when they are full. Batches are padded to the next power of two, so that however
+the sizes vary only a handful of programs is compiled.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from element_rl.files import read_arrays, write_arrays, write_json
 from element_rl.memory import exact, graph
 from element_rl.memory.contract import (
     ARRAYS_FILE,
@@ -28,6 +27,7 @@ from element_rl.memory.contract import (
 )
 from element_rl.memory.exact import NO_NODE
 from element_rl.memory.graph import GraphConfig, GraphMemoryState
+from element_rl.storage.files import read_arrays, write_arrays, write_json
 
 LARGEST_BATCH = 1024  # longer queries and insertions go in pieces of this size
 
@@ -51,7 +51,9 @@ class ExactMemory:
         self._size += len(states)
         return np.arange(self._size - len(states), self._size, dtype=np.int32)
 
-    def query(self, states: Any, k: int, own: Any = None) -> tuple[Float[np.ndarray, "Q K"], Int[np.ndarray, "Q K"]]:
+    def query(
+        self, states: Any, k: int, own: Any = None
+    ) -> tuple[Float[np.ndarray, "Q K"], Int[np.ndarray, "Q K"]]:
         return _query_in_pieces(partial(_query_exact, self._state), self.dim, states, k, own)
 
     def states(self) -> Float[np.ndarray, "N D"]:
@@ -85,7 +87,9 @@ class GraphMemory:
 
     kind: ClassVar[str] = "graph"
 
-    def __init__(self, dim: int, capacity: int = 8192, config: GraphConfig | None = None, **options: Any) -> None:
+    def __init__(
+        self, dim: int, capacity: int = 8192, config: GraphConfig | None = None, **options: Any
+    ) -> None:
         self.dim = dim
         self.config = config or GraphConfig(**options)
         self._state = graph.create(capacity, dim, self.config)
@@ -100,7 +104,9 @@ class GraphMemory:
         self._size += len(states)
         return np.arange(self._size - len(states), self._size, dtype=np.int32)
 
-    def query(self, states: Any, k: int, own: Any = None) -> tuple[Float[np.ndarray, "Q K"], Int[np.ndarray, "Q K"]]:
+    def query(
+        self, states: Any, k: int, own: Any = None
+    ) -> tuple[Float[np.ndarray, "Q K"], Int[np.ndarray, "Q K"]]:
         search = partial(_query_graph, self._state, config=self.config)
         return _query_in_pieces(search, self.dim, states, k, own)
 
@@ -119,10 +125,15 @@ class GraphMemory:
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         arrays = {
-            name: np.asarray(leaf[: self._size]) for name, leaf in self._state._asdict().items() if name != "size"
+            name: np.asarray(leaf[: self._size])
+            for name, leaf in self._state._asdict().items()
+            if name != "size"
         }
         write_arrays(folder / ARRAYS_FILE, arrays)
-        write_json(folder / SETTINGS_FILE, {"kind": self.kind, "dim": self.dim, "config": asdict(self.config)})
+        write_json(
+            folder / SETTINGS_FILE,
+            {"kind": self.kind, "dim": self.dim, "config": asdict(self.config)},
+        )
 
     @classmethod
     def load(cls, folder: Path) -> "GraphMemory":
@@ -151,7 +162,9 @@ def grown(state: Any, needed: int) -> Any:
     grown = {}
     for name, leaf in state._asdict().items():
         widths = [(0, extra)] + [(0, 0)] * (leaf.ndim - 1)
-        grown[name] = leaf if name == "size" else jnp.pad(leaf, widths, constant_values=empty.get(name, 0))
+        grown[name] = (
+            leaf if name == "size" else jnp.pad(leaf, widths, constant_values=empty.get(name, 0))
+        )
     return type(state)(**grown)
 
 
@@ -173,10 +186,13 @@ def _query_in_pieces(
 
 
 def _pieces(*arrays: np.ndarray) -> Iterator[tuple[tuple[np.ndarray, ...], np.ndarray]]:
-    """Pieces of at most `LARGEST_BATCH` rows, padded to a power of two, each with its number of true rows."""
+    """Pieces of at most `LARGEST_BATCH` rows, padded to a power of two, each with its number of
+    true rows."""
     for start in range(0, len(arrays[0]), LARGEST_BATCH):
         piece = [array[start : start + LARGEST_BATCH] for array in arrays]
         count = len(piece[0])
         padding = (1 << (count - 1).bit_length()) - count
-        padded = tuple(np.pad(array, [(0, padding)] + [(0, 0)] * (array.ndim - 1)) for array in piece)
+        padded = tuple(
+            np.pad(array, [(0, padding)] + [(0, 0)] * (array.ndim - 1)) for array in piece
+        )
         yield padded, np.asarray(count, np.int32)

@@ -1,8 +1,10 @@
-"""Notes: the k smallest distances of stored states to a memory, kept up to date as the memory grows.
+"""Notes: the k smallest distances of stored states to a memory, kept up to date as the memory
+grows.
 
-When m states enter the memory, the k smallest distances of a stored state change only through those m: its note is merged with
-the m new distances. After any sequence of insertions the merged note equals a fresh exact query, at a cost that does not
-depend on the size of the memory (DESIGN: "notes"; the paper searches again at every sample).
+When m states enter the memory, the k smallest distances of a stored state change only through those
+m: its note is merged with the m new distances. After any sequence of insertions the merged note
+equals a fresh exact query, at a cost that does not depend on the size of the memory (DESIGN:
+"notes"; the paper searches again at every sample).
 
 The merge is an insertion network: row by row independent, no matrix of distances is ever stored.
 """
@@ -27,10 +29,12 @@ def merge_distances(
     own: Int[Array, " N"] | None = None,
     num_rows: int | Int[Array, ""] | None = None,
 ) -> Float[Array, "N K"]:
-    """The k smallest of each row's noted distances and its distances to the first `new_count` new states, ascending.
+    """The k smallest of each row's noted distances and its distances to the first `new_count` new
+    states, ascending.
 
-    `own [N]` is the row in `new_states` of the very same state (not a duplicate of it), left out; `NO_NODE` where there is none.
-    `num_rows` limits the work to the first rows, for a store that is not full yet. Unknown neighbours are at distance inf.
+    `own [N]` is the row in `new_states` of the very same state (not a duplicate of it), left out;
+    `NO_NODE` where there is none. `num_rows` limits the work to the first rows, for a store that is
+    not full yet. Unknown neighbours are at distance inf.
     """
     total_rows = states.shape[0]
     block = min(total_rows, CPU_ROWS if jax.default_backend() == "cpu" else ACCELERATOR_ROWS)
@@ -39,9 +43,12 @@ def merge_distances(
     num_rows = total_rows if num_rows is None else num_rows
 
     def merge_block(index: Array, merged: Array) -> Array:
-        start = jnp.minimum(index * block, total_rows - block)  # the last may overlap: it reads the input, not `merged`
+        start = jnp.minimum(
+            index * block, total_rows - block
+        )  # the last may overlap: it reads the input, not `merged`
         notes, row_states, row_own = (
-            jax.lax.dynamic_slice_in_dim(x, start, block) for x in (neighbour_distances, states, own)
+            jax.lax.dynamic_slice_in_dim(x, start, block)
+            for x in (neighbour_distances, states, own)
         )
         notes = _merge_rows(notes, row_states, row_own, new_states, new_count)
         return jax.lax.dynamic_update_slice_in_dim(merged, notes, start, axis=0)
@@ -66,9 +73,15 @@ def _merge_rows(
             column = turn * COLUMNS + c
             squared = _squared_distance(coordinates, columns[c])
             squared = jnp.where((own == column) | (column >= new_count), jnp.inf, squared)
-            for j in range(k):  # each kept value takes the smaller and hands the larger on (minimum would look for NaN)
+            for j in range(
+                k
+                # each kept value takes the smaller and hands the larger on (minimum would look for NaN)
+            ):
                 smaller = squared < kept[j]
-                kept[j], squared = jnp.where(smaller, squared, kept[j]), jnp.where(smaller, kept[j], squared)
+                kept[j], squared = (
+                    jnp.where(smaller, squared, kept[j]),
+                    jnp.where(smaller, kept[j], squared),
+                )
         return tuple(kept)
 
     smallest = tuple(neighbour_distances[:, j] ** 2 for j in range(k))
@@ -76,7 +89,9 @@ def _merge_rows(
     return jnp.sqrt(jnp.stack(smallest, axis=1))
 
 
-def _squared_distance(coordinates: Float[Array, "D N"], point: Float[Array, " D"]) -> Float[Array, " N"]:
+def _squared_distance(
+    coordinates: Float[Array, "D N"], point: Float[Array, " D"]
+) -> Float[Array, " N"]:
     total = jnp.zeros(coordinates.shape[1])
     if len(coordinates) <= UNROLLED_DIMENSIONS:
         for d in range(len(coordinates)):

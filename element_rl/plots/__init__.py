@@ -7,8 +7,8 @@
     density_map       visits per coverage cell, all seeds together and each alone
     trajectories      episodes of the policies of several checkpoints, as `element evaluate` left them
 
-Every function returns a `Figure` of its own and leaves pyplot and matplotlib's settings as they were. What a run has no
-data for raises a `RunError` that says so.
+Every function returns a `Figure` of its own and leaves pyplot and matplotlib's settings as they
+were. What a run has no data for raises a `RunError` that says so.
 """
 
 import re
@@ -19,16 +19,26 @@ from pathlib import Path
 import matplotlib
 from matplotlib.figure import Figure
 
-from element_rl.files import FileError, write_atomically
 from element_rl.plots.curves import coverage_curve, entropy_curve, reward_terms
 from element_rl.plots.maps import density_map, trajectories
 from element_rl.plots.style import STYLE, Run, opened, run_labels
+from element_rl.storage.files import FileError, write_atomically
 
-__all__ = ["coverage_curve", "density_map", "entropy_curve", "plot_run", "reward_terms", "trajectories"]
+__all__ = [
+    "coverage_curve",
+    "density_map",
+    "entropy_curve",
+    "plot_run",
+    "reward_terms",
+    "trajectories",
+]
 
 
-def plot_run(runs: Sequence[Run], out: Path | None = None, say: Callable[[str], None] = print) -> list[Path]:
-    """Draws all figures that apply into `out` (default: figures/ of the first run); skipped ones are said."""
+def plot_run(
+    runs: Sequence[Run], out: Path | None = None, say: Callable[[str], None] = print
+) -> list[Path]:
+    """Draws all figures that apply into `out` (default: figures/ of the first run); skipped ones
+    are said."""
     folders = opened(runs)
     drawings: dict[str, Callable[[], Figure]] = {
         "coverage": partial(coverage_curve, folders),
@@ -37,7 +47,8 @@ def plot_run(runs: Sequence[Run], out: Path | None = None, say: Callable[[str], 
     for folder, label in zip(folders, run_labels(folders), strict=True):
         suffix = "_" + re.sub(r"[^\w.-]+", "_", label).strip("_") if len(folders) > 1 else ""
         drawings |= {
-            f"{draw.__name__}{suffix}": partial(draw, folder) for draw in (reward_terms, density_map, trajectories)
+            f"{draw.__name__}{suffix}": partial(draw, folder)
+            for draw in (reward_terms, density_map, trajectories)
         }
     written = []
     for name, draw in drawings.items():
@@ -46,7 +57,10 @@ def plot_run(runs: Sequence[Run], out: Path | None = None, say: Callable[[str], 
         except FileError as reason:
             say(f"Skipped {name}: {reason}")
             continue
-        written += [save_figure(figure, (out or folders[0].figures_path) / f"{name}.{kind}") for kind in ("png", "svg")]
+        written += [
+            save_figure(figure, (out or folders[0].figures_path) / f"{name}.{kind}")
+            for kind in ("png", "svg")
+        ]
     return written
 
 
@@ -54,5 +68,7 @@ def plot_run(runs: Sequence[Run], out: Path | None = None, say: Callable[[str], 
 def save_figure(figure: Figure, path: Path) -> Path:
     kind = path.suffix.removeprefix(".")
     metadata = {"Date": None} if kind == "svg" else None
-    write_atomically(path, partial(figure.savefig, format=kind, bbox_inches="tight", metadata=metadata))
+    write_atomically(
+        path, partial(figure.savefig, format=kind, bbox_inches="tight", metadata=metadata)
+    )
     return path

@@ -32,7 +32,7 @@ from element_rl.plots.style import (
     whole_ticks,
     wrapped_title,
 )
-from element_rl.runs import RunError, RunFolder
+from element_rl.runs.folder import RunError, RunFolder
 
 BAND = "Line: mean over seeds. Band: lowest to highest seed."
 PANEL = 3.4  # inches, the width of one environment of several
@@ -77,7 +77,9 @@ def reward_terms(run: Run) -> Figure:
     terms = {"episodic": "reward_episodic", "lifelong": "reward_lifelong"}
     drawn = {label: column for label, column in terms.items() if is_logged(metrics, column)}
     if not drawn:
-        raise RunError(f"The run {folder.path} has logged no reward_episodic and no reward_lifelong.")
+        raise RunError(
+            f"The run {folder.path} has logged no reward_episodic and no reward_lifelong."
+        )
     with_memory = is_logged(metrics, "memory_size")
     figure = Figure(figsize=(6.0, 5.2 if with_memory else 3.8), layout="constrained")
     above, *below = figure.subplots(2 if with_memory else 1, 1, sharex=True, squeeze=False)[:, 0]
@@ -146,7 +148,9 @@ def finish(figure: Figure, *panels: Axes, title: str, legend: Sequence[Axes] = (
     draw_legend(figure, legend or panels)
 
 
-def _panels(folders: Sequence[RunFolder], heights: Sequence[float]) -> tuple[Figure, list[dict[str, Axes]]]:
+def _panels(
+    folders: Sequence[RunFolder], heights: Sequence[float]
+) -> tuple[Figure, list[dict[str, Axes]]]:
     """For each height a panel for each environment; those of one environment stand in a column."""
     envs = list(dict.fromkeys(environment_of(folder) for folder in folders))
     if len(envs) == 1:
@@ -157,8 +161,12 @@ def _panels(folders: Sequence[RunFolder], heights: Sequence[float]) -> tuple[Fig
         rows, abreast = panel_grid(len(envs))
         size = (PANEL * abreast, 0.8 * sum(heights) * rows)
         figure = Figure(figsize=size, layout="constrained")
-        grid = figure.subplots(rows * len(heights), abreast, squeeze=False, height_ratios=[*heights] * rows)
-        columns = [list(part[:, place]) for part in np.split(grid, rows) for place in range(abreast)]
+        grid = figure.subplots(
+            rows * len(heights), abreast, squeeze=False, height_ratios=[*heights] * rows
+        )
+        columns = [
+            list(part[:, place]) for part in np.split(grid, rows) for place in range(abreast)
+        ]
     for place, column in enumerate(columns):
         for axes in column[1:]:
             axes.sharex(column[0])
@@ -183,7 +191,14 @@ def _draw_runs(panels: Mapping[str, Axes], folders: Sequence[RunFolder], column:
             label, style = run_lines(folders)[place]
             style = style | ({"linewidth": 1.2} if crowded else {})
             if logged[place]:
-                draw_seeds(axes, metrics_of(folders[place]), column, style, label, 0.08 if crowded else 0.18)
+                draw_seeds(
+                    axes,
+                    metrics_of(folders[place]),
+                    column,
+                    style,
+                    label,
+                    0.08 if crowded else 0.18,
+                )
             elif len(panels) == 1:
                 axes.plot([], [], label=f"{label} (not logged)", **style)
             else:
@@ -193,24 +208,35 @@ def _draw_runs(panels: Mapping[str, Axes], folders: Sequence[RunFolder], column:
             axes.text(0.98, 0.04, text, transform=axes.transAxes, ha="right", size=8, color=QUIET)
 
 
-def _draw_random_policies(panels: Mapping[str, Axes], folders: Sequence[RunFolder], quantity: str) -> None:
+def _draw_random_policies(
+    panels: Mapping[str, Axes], folders: Sequence[RunFolder], quantity: str
+) -> None:
     """In each panel a dashed line at what a random policy reached there."""
     known = {
         env: found
         for env in panels
-        if (found := random_policy([folder for folder in folders if environment_of(folder) == env], quantity))
+        if (
+            found := random_policy(
+                [folder for folder in folders if environment_of(folder) == env], quantity
+            )
+        )
     }
     label = random_policy_label([steps for _, steps in known.values()])
     for env, (value, _) in known.items():
         panels[env].axhline(value, color=QUIET, label=label, **REFERENCE_LINE)
 
 
-def _finish_panels(figure: Figure, rows: Sequence[Mapping[str, Axes]], folders: Sequence[RunFolder]) -> None:
+def _finish_panels(
+    figure: Figure, rows: Sequence[Mapping[str, Axes]], folders: Sequence[RunFolder]
+) -> None:
     envs = list(rows[0])
     if len(envs) == 1:
         finish(figure, *(row[envs[0]] for row in rows), title=figure_title(folders))
         return
-    titles = {env: figure_title([folder for folder in folders if environment_of(folder) == env]) for env in envs}
+    titles = {
+        env: figure_title([folder for folder in folders if environment_of(folder) == env])
+        for env in envs
+    }
     for env, title in titles.items():
         _finish_axes([row[env] for row in rows])
         rows[0][env].set_title(wrapped_title(title, PANEL))
@@ -230,7 +256,9 @@ def _finish_axes(panels: Sequence[Axes]) -> None:
     panels[-1].xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
-def _by_seed(metrics: Mapping[str, np.ndarray], column: str) -> tuple[Int[np.ndarray, " T"], Float[np.ndarray, "P T"]]:
+def _by_seed(
+    metrics: Mapping[str, np.ndarray], column: str
+) -> tuple[Int[np.ndarray, " T"], Float[np.ndarray, "P T"]]:
     """Steps at which any seed has a finite value, and these values with NaN where a seed has none."""
     finite = np.isfinite(metrics[column])
     steps, when = np.unique(metrics["step"][finite], return_inverse=True)

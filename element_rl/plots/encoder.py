@@ -1,4 +1,5 @@
-"""The figure of an encoder's training: its losses, and what its states know of positions. It shows no frame."""
+"""The figure of an encoder's training: its losses, and what its states know of positions. It shows
+no frame."""
 
 from typing import Any
 
@@ -7,7 +8,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from element_rl.files import read_arrays
 from element_rl.plots.style import (
     COLOURS,
     QUIET,
@@ -19,7 +19,8 @@ from element_rl.plots.style import (
     whole_ticks,
     wrapped_title,
 )
-from element_rl.runs import RunError
+from element_rl.runs.folder import RunError
+from element_rl.storage.files import read_arrays
 
 NAMES = {"trained": "trained", "untrained": "untrained", "pca": "PCA of pixels"}
 PANEL = 3.3  # inches
@@ -29,7 +30,8 @@ POINTS = 2_000  # frames drawn per scatter
 
 @matplotlib.rc_context(STYLE)
 def encoder_figure(run: Run) -> Figure:
-    """Losses per epoch, R² of three kinds of states, and predicted against true positions of held-out frames."""
+    """Losses per epoch, R² of three kinds of states, and predicted against true positions of
+    held-out frames."""
     (folder,) = opened([run])
     summary, metrics = folder.read_summary(), metrics_of(folder)
     if not summary or "training_loss" not in metrics:
@@ -66,27 +68,42 @@ def _draw_scores(axes: Axes, probe: dict[str, Any], axes_names: list[str]) -> No
     for index, (name, scores) in enumerate(probe.items()):
         values = [np.nan if scores[axis] is None else scores[axis] for axis in axes_names]
         places = np.arange(len(axes_names)) + (index - (len(probe) - 1) / 2) * width
-        axes.bar(places, np.maximum(values, 0), width * 0.92, color=COLOURS[index], label=NAMES[name])
+        axes.bar(
+            places, np.maximum(values, 0), width * 0.92, color=COLOURS[index], label=NAMES[name]
+        )
         for place, value in zip(places, values, strict=True):
             if np.isfinite(value):
                 axes.annotate(
-                    f"{value:.2f}".replace("-", "−"), (place, max(value, 0)), ha="center", va="bottom", size=7.5
+                    f"{value:.2f}".replace("-", "−"),
+                    (place, max(value, 0)),
+                    ha="center",
+                    va="bottom",
+                    size=7.5,
                 )
     axes.set_xticks(range(len(axes_names)), axes_names)
     axes.set_ylim(0, 1.3)
     axes.set_yticks(np.linspace(0, 1, 6))
     axes.grid(axis="x", visible=False)
     axes.set_title("R² of positions, held-out")
-    axes.legend(loc="upper center", ncols=len(probe), columnspacing=0.8, handlelength=1.0, fontsize=7.5)
+    axes.legend(
+        loc="upper center", ncols=len(probe), columnspacing=0.8, handlelength=1.0, fontsize=7.5
+    )
 
 
-def _draw_scatter(axes: Axes, predicted: dict[str, np.ndarray], column: int, name: str, probe: dict[str, Any]) -> None:
+def _draw_scatter(
+    axes: Axes, predicted: dict[str, np.ndarray], column: int, name: str, probe: dict[str, Any]
+) -> None:
     truth = predicted["positions"][:, column]
     chosen = np.linspace(0, len(truth) - 1, min(len(truth), POINTS)).astype(np.int64)
     for index, kind in reversed(list(enumerate(probe))):
         if kind != "pca":
             axes.plot(
-                truth[chosen], predicted[kind][chosen, column], ".", color=COLOURS[index], markersize=2.2, alpha=0.5
+                truth[chosen],
+                predicted[kind][chosen, column],
+                ".",
+                color=COLOURS[index],
+                markersize=2.2,
+                alpha=0.5,
             )
     ends = [truth.min(), truth.max()]
     axes.plot(ends, ends, color="black", linewidth=0.8)

@@ -9,7 +9,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.transforms import Bbox
 
-CORNERS: tuple[Any, ...] = ("upper left", "upper right", "lower right", "lower left", "center right", "center left")
+CORNERS: tuple[Any, ...] = (
+    "upper left",
+    "upper right",
+    "lower right",
+    "lower left",
+    "center right",
+    "center left",
+)
 CLEARANCE = 6.0  # points between a legend and the nearest line
 
 
@@ -29,7 +36,8 @@ def draw_legend(figure: Figure, panels: Sequence[Axes], **options: Any) -> None:
 
 
 def draw_shared_legend(figure: Figure, panels: Sequence[Axes], **options: Any) -> None:
-    """One entry for each label of the panels, above all of them, in as few rows as the width allows."""
+    """One entry for each label of the panels, above all of them, in as few rows as the width
+    allows."""
     entries = _entries(panels)
     for rows in range(1, len(entries) + 1):
         legend = figure.legend(
@@ -52,19 +60,34 @@ def _entries(panels: Sequence[Axes]) -> dict[str, Any]:
     for axes in panels:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
-    return dict(sorted(entries.items(), key=lambda entry: isinstance(entry[1], Line2D) and entry[1].get_zorder() < 2))
+    return dict(
+        sorted(
+            entries.items(),
+            key=lambda entry: isinstance(entry[1], Line2D) and entry[1].get_zorder() < 2,
+        )
+    )
 
 
 def _is_free(axes: Axes, box: Bbox) -> bool:
     """Whether a box is within the axes, and no line, point or band comes near it."""
-    if not (axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1 and axes.bbox.y0 <= box.y0 and box.y1 <= axes.bbox.y1):
+    if not (
+        axes.bbox.x0 <= box.x0
+        and box.x1 <= axes.bbox.x1
+        and axes.bbox.y0 <= box.y0
+        and box.y1 <= axes.bbox.y1
+    ):
         return False
     box = box.padded(CLEARANCE * axes.figure.dpi / 72)
     lines = [line.get_transform().transform_path(line.get_path()) for line in axes.get_lines()]
-    if any(path.intersects_bbox(box, filled=False) or box.count_contains(path.vertices) for path in lines):
+    if any(
+        path.intersects_bbox(box, filled=False) or box.count_contains(path.vertices)
+        for path in lines
+    ):
         return False
     return not any(
-        entry.get_transform().transform_path(path).intersects_bbox(box, filled=not isinstance(entry, LineCollection))
+        entry.get_transform()
+        .transform_path(path)
+        .intersects_bbox(box, filled=not isinstance(entry, LineCollection))
         for entry in axes.collections
         for path in entry.get_paths()
     )

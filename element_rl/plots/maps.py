@@ -13,10 +13,10 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import BoundaryNorm, ListedColormap, LogNorm
 from matplotlib.figure import Figure
 
-from element_rl.files import read_arrays
 from element_rl.plots.legends import draw_legend
 from element_rl.plots.style import QUIET, START, STYLE, Run, figure_title, opened, steps_text
-from element_rl.runs import RunError, RunFolder
+from element_rl.runs.folder import RunError, RunFolder
+from element_rl.storage.files import read_arrays
 
 START_MARK: Any = {
     "marker": "o",
@@ -32,14 +32,18 @@ MOST_SEEDS_SHOWN = 5
 LONGEST_MAP = 3.0  # sides of a map, one over the other, up to which both have the same scale
 CROP_MARGIN = 0.08  # of the visited extent, on each side
 MOST_LABELS = 10  # of the fields of a colour scale
-MOST_VECTOR_POINTS = 200_000  # trajectories with more points than this are drawn as pixels, also in SVG
+MOST_VECTOR_POINTS = (
+    200_000  # trajectories with more points than this are drawn as pixels, also in SVG
+)
 
 
 @matplotlib.rc_context(STYLE)
 def density_map(run: Run, step: int | None = None) -> Figure:
-    """Share of all visits that fell on each coverage cell, up to a checkpoint (default: the newest).
+    """Share of all visits that fell on each coverage cell, up to a checkpoint (default: the
+    newest).
 
-    Beside it, on the same scales, the map of the random policy that the run was compared with, where it has one.
+    Beside it, on the same scales, the map of the random policy that the run was compared with,
+    where it has one.
     """
     (folder,) = opened([run])
     bounds, names = _coverage_grid(folder)
@@ -69,7 +73,9 @@ def density_map(run: Run, step: int | None = None) -> Figure:
         rightmost.set_title(f"random policy · {_cells(by_chance)}\n")
         rightmost.set(xlabel=axis_labels(folder.config)[0], yticklabels=[])
         rightmost.locator_params(nbins=6)
-    figure.colorbar(image, cax=rightmost.inset_axes((1.03, 0, 0.035, 1)), label="share of visits (log scale)")
+    figure.colorbar(
+        image, cax=rightmost.inset_axes((1.03, 0, 0.035, 1)), label="share of visits (log scale)"
+    )
     said = f"{figure_title([folder], with_reward=True)} · {steps_text(step or 0)} steps per seed"
     axes.set_title(f"{said} · {_cells(together)}\n" if len(visits) == 1 else f"{said}\n")
     x_label, y_label = axis_labels(folder.config)
@@ -79,9 +85,13 @@ def density_map(run: Run, step: int | None = None) -> Figure:
     axes.set(xlabel=x_label, ylabel=y_label)
     axes.locator_params(nbins=6)
     if start is not None:  # below the map, which may be full
-        axes.legend(loc="upper right", bbox_to_anchor=(1.0, -0.065), borderaxespad=0.0, handletextpad=0.2)
+        axes.legend(
+            loc="upper right", bbox_to_anchor=(1.0, -0.065), borderaxespad=0.0, handletextpad=0.2
+        )
     for seed, share in enumerate(alone):
-        panel = figure.add_axes(((0.75 + 0.77 * seed) / width, 0.28 / height, 0.72 / width, 0.72 / height))
+        panel = figure.add_axes(
+            ((0.75 + 0.77 * seed) / width, 0.28 / height, 0.72 / width, 0.72 / height)
+        )
         _draw_density(panel, share, view, norm, start_size=3.5)
         panel.set_title(f"seed {seed}", size=7.5, pad=3)
         panel.set_xlabel(_cells(share), size=7.5)
@@ -89,7 +99,11 @@ def density_map(run: Run, step: int | None = None) -> Figure:
         panel.spines[:].set(visible=True, color="#BBBBBB")
     if (more := len(visits) - MOST_SEEDS_SHOWN) > 0:
         figure.text(
-            4.67 / width, 0.64 / height, f"and {more}\nmore seed{'s' if more > 1 else ''}", size=7.5, color=QUIET
+            4.67 / width,
+            0.64 / height,
+            f"and {more}\nmore seed{'s' if more > 1 else ''}",
+            size=7.5,
+            color=QUIET,
         )
     return figure
 
@@ -107,13 +121,17 @@ def trajectories(run: Run) -> Figure:
     pixels = sum(array.shape[0] * array.shape[1] for array in found.values()) > MOST_VECTOR_POINTS
     for colour, step in zip(colours, steps, strict=True):
         episodes = [episode[np.isfinite(episode).all(axis=1)] for episode in found[step]]
-        axes.add_collection(LineCollection(episodes, colors=[colour], linewidths=1.0, alpha=0.9, rasterized=pixels))
+        axes.add_collection(
+            LineCollection(episodes, colors=[colour], linewidths=1.0, alpha=0.9, rasterized=pixels)
+        )
     starts = np.concatenate([array[:, 0] for array in found.values()])
     axes.plot(*np.nanmean(starts, axis=0), **START_MARK)
     axes.autoscale_view()
     if equal_scales(folder.config):
         axes.set_aspect("equal", adjustable="datalim")
-    axes.set_title(f"{figure_title([folder], with_reward=True)} · {sum(map(len, found.values()))} episodes")
+    axes.set_title(
+        f"{figure_title([folder], with_reward=True)} · {sum(map(len, found.values()))} episodes"
+    )
     x_label, y_label = axis_labels(folder.config)
     axes.set(xlabel=x_label, ylabel=y_label)
     labels = [steps_text(step) for step in steps]
@@ -124,18 +142,22 @@ def trajectories(run: Run) -> Figure:
 
 def axis_labels(config: Mapping[str, Any]) -> tuple[str, str]:
     """What stands along the axes of a map, of the settings of a run that has one."""
-    first, second = (f"{name} ({unit})" if (unit := _unit(config)) else name for name in config["coverage_axes"])
+    first, second = (
+        f"{name} ({unit})" if (unit := _unit(config)) else name for name in config["coverage_axes"]
+    )
     return first, second
 
 
 def equal_scales(config: Mapping[str, Any]) -> bool:
-    """Whether one unit should be as long on both axes: not where one is a height, nor where the map would be a mere strip."""
+    """Whether one unit should be as long on both axes: not where one is a height, nor where the map
+    would be a mere strip."""
     sides = [high - low for low, high in config["coverage_bounds"]]
     return list(config["coverage_axes"]) == ["x", "y"] and max(sides) <= LONGEST_MAP * min(sides)
 
 
 def coverage_start(config: Mapping[str, Any]) -> list[float] | None:
-    """Where episodes begin, as a run says it. Older runs do not: robots began in the middle of their x–y plane."""
+    """Where episodes begin, as a run says it. Older runs do not: robots began in the middle of
+    their x–y plane."""
     centred = all(low == -high for low, high in config["coverage_bounds"])
     start = config.get("coverage_start", [0, 0] if centred else None)
     return None if start is None else [float(coordinate) for coordinate in start]
@@ -149,7 +171,9 @@ def _unit(config: Mapping[str, Any]) -> str:
 def _coverage_grid(folder: RunFolder) -> tuple[Float[np.ndarray, "2 2"], list[str]]:
     """Bounds [[low, high], [low, high]] and names of the two coverage axes."""
     if not folder.config.get("coverage_bounds"):
-        raise RunError(f"The run {folder.path} counts no coverage: its environment has no coverage bounds.")
+        raise RunError(
+            f"The run {folder.path} counts no coverage: its environment has no coverage bounds."
+        )
     return np.asarray(folder.config["coverage_bounds"], np.float64), folder.config["coverage_axes"]
 
 
@@ -180,9 +204,13 @@ class _View(NamedTuple):
 
 
 def _crop(
-    visits: Num[np.ndarray, "X Y"], bounds: Float[np.ndarray, "2 2"], square: bool, start: list[float] | None
+    visits: Num[np.ndarray, "X Y"],
+    bounds: Float[np.ndarray, "2 2"],
+    square: bool,
+    start: list[float] | None,
 ) -> Float[np.ndarray, "2 2"]:
-    """The visited part of the bounds, with the start and a margin; square, if asked for, where the bounds allow it."""
+    """The visited part of the bounds, with the start and a margin; square, if asked for, where the
+    bounds allow it."""
     cell = (bounds[:, 1] - bounds[:, 0]) / visits.shape
     visited = [np.flatnonzero(visits.any(axis=other)) for other in (1, 0)]
     low = bounds[:, 0] + cell * [line[0] for line in visited]
@@ -192,16 +220,23 @@ def _crop(
     size = (high - low) * (1 + 2 * CROP_MARGIN)
     size = np.full(2, size.max()) if square else size
     centre = (low + high) / 2
-    return np.clip(np.stack([centre - size / 2, centre + size / 2], axis=1), bounds[:, :1], bounds[:, 1:])
+    return np.clip(
+        np.stack([centre - size / 2, centre + size / 2], axis=1), bounds[:, :1], bounds[:, 1:]
+    )
 
 
 def _draw_density(
     axes: Axes, share: Float[np.ndarray, "X Y"], view: _View, norm: LogNorm, start_size: float = 6.0
 ) -> ScalarMappable:
     (left, right), (low, high) = view.bounds.tolist()
-    # Rows of an image run along its vertical axis, the first axis of the grid along the horizontal one.
-    image = axes.imshow(share.T, norm=norm, cmap="viridis_r", origin="lower", extent=(left, right, low, high))
-    axes.set(xlim=view.limits[0], ylim=view.limits[1], aspect="equal" if view.equal_scales else "auto")
+    # Rows of an image run along its vertical axis, the first axis of the grid along the horizontal
+    # one.
+    image = axes.imshow(
+        share.T, norm=norm, cmap="viridis_r", origin="lower", extent=(left, right, low, high)
+    )
+    axes.set(
+        xlim=view.limits[0], ylim=view.limits[1], aspect="equal" if view.equal_scales else "auto"
+    )
     axes.grid(visible=False)
     if view.start is not None:
         axes.plot(*view.start, **START_MARK | {"markersize": start_size})
@@ -210,32 +245,47 @@ def _draw_density(
 
 def _described(view: _View, names: Sequence[str], shape: tuple[int, ...], unit: str) -> str:
     ranges = [
-        f"{name} from {low:g} to {high:g} {unit}".rstrip() for name, (low, high) in zip(names, view.bounds, strict=True)
+        f"{name} from {low:g} to {high:g} {unit}".rstrip()
+        for name, (low, high) in zip(names, view.bounds, strict=True)
     ]
     part = "all" if np.allclose(view.bounds, view.limits) else "the visited part"
     return f"{part} of {shape[-2]}×{shape[-1]} cells, {', '.join(ranges)}".replace("-", "−")
 
 
 def _positions(folder: RunFolder) -> dict[int, Float[np.ndarray, "episodes T 2"]]:
-    """Recorded positions by the step of the checkpoint they come from; NaN after the end of an episode."""
+    """Recorded positions by the step of the checkpoint they come from; NaN after the end of an
+    episode."""
     file = folder.evaluation_path / "trajectories.safetensors"
     if not file.exists():
-        raise RunError(f"The run {folder.path} has no trajectories yet: `element evaluate {folder.path}` records them.")
+        raise RunError(
+            f"The run {folder.path} has no trajectories yet: `element evaluate {folder.path}` "
+            "records them."
+        )
     found = {}
     for name, array in read_arrays(file)[0].items():
         match = re.fullmatch(r"step_(\d+)/positions", name)
         if match and np.isfinite(array).all(axis=2).any():
             found[int(match[1])] = array
     if not found:
-        raise RunError(f"The file {file} holds no positions: `element evaluate {folder.path}` records them again.")
+        raise RunError(
+            f"The file {file} holds no positions: `element evaluate {folder.path}` records them "
+            "again."
+        )
     return found
 
 
 def draw_field_scale(
-    figure: Figure, axes: Axes, colours: Float[np.ndarray, "C 4"], labels: Sequence[str], title: str = ""
+    figure: Figure,
+    axes: Axes,
+    colours: Float[np.ndarray, "C 4"],
+    labels: Sequence[str],
+    title: str = "",
 ) -> None:
-    """A colour scale with one field of the same height for each label. Of many, every second or third is written."""
-    fields = ScalarMappable(BoundaryNorm(np.arange(len(labels) + 1) - 0.5, len(labels)), ListedColormap(colours))
+    """A colour scale with one field of the same height for each label. Of many, every second or
+    third is written."""
+    fields = ScalarMappable(
+        BoundaryNorm(np.arange(len(labels) + 1) - 0.5, len(labels)), ListedColormap(colours)
+    )
     every = -(-len(labels) // MOST_LABELS)
     shown = np.arange(len(labels) - 1, -1, -every)[::-1]  # the last one always
     bar = figure.colorbar(fields, ax=axes, label=title, ticks=shown, shrink=0.9, pad=0.02)

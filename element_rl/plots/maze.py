@@ -1,4 +1,5 @@
-"""The maze as the paper shows it: a row per reward, what each cell is worth on the left, where agents go on the right."""
+"""The maze as the paper shows it: a row per reward, what each cell is worth on the left, where
+agents go on the right."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,18 +32,30 @@ class MazeRow:
 
 @matplotlib.rc_context(STYLE)
 def maze_figure(
-    rows: Sequence[MazeRow], moments: Sequence[str], walls: Bool[np.ndarray, "X Y"], start: tuple[int, int]
+    rows: Sequence[MazeRow],
+    moments: Sequence[str],
+    walls: Bool[np.ndarray, "X Y"],
+    start: tuple[int, int],
 ) -> Figure:
-    """Rewards and visits side by side, one column per moment in each half; every half has one colour scale."""
+    """Rewards and visits side by side, one column per moment in each half; every half has one
+    colour scale."""
     columns = len(moments)
-    figure = Figure(figsize=(2 * PANEL * columns + 1.1, PANEL * len(rows) + 1.3), layout="constrained")
-    widths = [PANEL * columns + ROW_LABELS, PANEL * columns]  # so the panels of both are of one size
+    figure = Figure(
+        figsize=(2 * PANEL * columns + 1.1, PANEL * len(rows) + 1.3), layout="constrained"
+    )
+    widths = [
+        PANEL * columns + ROW_LABELS,
+        PANEL * columns,
+    ]  # so the panels of both are of one size
     halves: Any = figure.subfigures(1, 2, wspace=0.02, width_ratios=widths)
     present = np.concatenate([row.visits[np.isfinite(row.visits)] for row in rows])
     positive = present[present > 0]
     scales = (
         ("reward of a cell (0 to 1)", Normalize(0.0, 1.0)),
-        ("share of the steps (log scale)", LogNorm(positive.min(), positive.max()) if len(positive) else Normalize()),
+        (
+            "share of the steps (log scale)",
+            LogNorm(positive.min(), positive.max()) if len(positive) else Normalize(),
+        ),
     )
     for half, (label, norm), name in zip(halves, scales, ("rewards", "visits"), strict=True):
         grid = half.subplots(len(rows), columns, squeeze=False)
@@ -54,7 +67,15 @@ def maze_figure(
         for axes, moment in zip(grid[0], moments, strict=True):
             axes.set_title(moment, size=8.5)
         scale = ScalarMappable(norm, "viridis_r")
-        half.colorbar(scale, ax=grid.ravel().tolist(), label=label, location="bottom", shrink=0.7, aspect=35, pad=0.02)
+        half.colorbar(
+            scale,
+            ax=grid.ravel().tolist(),
+            label=label,
+            location="bottom",
+            shrink=0.7,
+            aspect=35,
+            pad=0.02,
+        )
         half.suptitle("Rewards" if name == "rewards" else "Visits", size=10)
     return figure
 
@@ -66,7 +87,8 @@ def _draw_plan(
     walls: Bool[np.ndarray, "X Y"],
     start: tuple[int, int],
 ) -> None:
-    # Rows of an image run along its vertical axis, the first axis of the grid along the horizontal one.
+    # Rows of an image run along its vertical axis, the first axis of the grid along the horizontal
+    # one.
     shown: Any = {"origin": "lower", "interpolation": "none"}
     axes.imshow(np.where(walls, 1.0, np.nan).T, cmap=ListedColormap([WALL]), **shown)
     axes.imshow(values.T, norm=norm, cmap="viridis_r", **shown)

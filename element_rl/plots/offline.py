@@ -1,4 +1,5 @@
-"""The learning curves of an offline run: returns over updates, beside what the data themselves earned."""
+"""The learning curves of an offline run: returns over updates, beside what the data themselves
+earned."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,12 +21,13 @@ from element_rl.plots.style import (
     whole_ticks,
     wrapped_title,
 )
-from element_rl.runs import RunError
+from element_rl.runs.folder import RunError
 
 
 @matplotlib.rc_context(STYLE)
 def offline_curve(run: Run) -> Figure:
-    """A line per dataset: the mean over its agents, a band from the lowest to the highest, and its behaviour's mean, dashed."""
+    """A line per dataset: the mean over its agents, a band from the lowest to the highest, and its
+    behaviour's mean, dashed."""
     (folder,) = opened([run])
     metrics = metrics_of(folder)
     if "extrinsic_return" not in metrics or not np.isfinite(metrics["extrinsic_return"]).any():
@@ -40,12 +42,18 @@ def offline_curve(run: Run) -> Figure:
         values = [metrics["extrinsic_return"][own & (metrics["step"] == step)] for step in steps]
         style = line_style(index)
         marker = "o" if len(steps) == 1 else None
-        axes.plot(steps, [v.mean() for v in values], marker=marker, label=_short(name, names), **style)
+        axes.plot(
+            steps, [v.mean() for v in values], marker=marker, label=_short(name, names), **style
+        )
         if max(len(v) for v in values) > 1:
             low, high = [v.min() for v in values], [v.max() for v in values]
             axes.fill_between(steps, low, high, color=style["color"], alpha=0.18, linewidth=0)
         if name in behaviour:
-            label = "mean return of the data" if len(names) == 1 else f"mean return in {_short(name, names)}"
+            label = (
+                "mean return of the data"
+                if len(names) == 1
+                else f"mean return in {_short(name, names)}"
+            )
             axes.axhline(behaviour[name], color=style["color"], label=label, **REFERENCE_LINE)
     agents = len(np.unique(metrics["seed"]))
     title = f"{folder.config['env']} · {folder.config['reward']} · {agents} agent{'s' if agents > 1 else ''}"
@@ -62,9 +70,12 @@ def offline_curve(run: Run) -> Figure:
 
 
 def _behaviour_returns(summary: Mapping[str, Any]) -> dict[str, float]:
-    """The mean return of the episodes of each dataset, over the shares it was divided into; nothing before the run has ended."""
+    """The mean return of the episodes of each dataset, over the shares it was divided into; nothing
+    before the run has ended."""
     returns: dict[str, list[float]] = {}
-    for name, value in zip(summary.get("datasets", []), summary.get("behaviour_return", []), strict=True):
+    for name, value in zip(
+        summary.get("datasets", []), summary.get("behaviour_return", []), strict=True
+    ):
         returns.setdefault(name, []).append(value)
     return {name: float(np.mean(values)) for name, values in returns.items()}
 

@@ -6,25 +6,47 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from element_rl.plots.curves import draw_seeds, finish, is_logged, random_policy, random_policy_label
+from element_rl.plots.curves import (
+    draw_seeds,
+    finish,
+    is_logged,
+    random_policy,
+    random_policy_label,
+)
 from element_rl.plots.maps import axis_labels
-from element_rl.plots.style import QUIET, REFERENCE_LINE, STYLE, Run, figure_title, line_style, metrics_of, opened
-from element_rl.runs import RunError
+from element_rl.plots.style import (
+    QUIET,
+    REFERENCE_LINE,
+    STYLE,
+    Run,
+    figure_title,
+    line_style,
+    metrics_of,
+    opened,
+)
+from element_rl.runs.folder import RunError
 
 
 @matplotlib.rc_context(STYLE)
 def learning_curves(run: Run) -> Figure:
-    """Task return, furthest place, the reward that is learned from and the policy's entropy, over environment steps."""
+    """Task return, furthest place, the reward that is learned from and the policy's entropy, over
+    environment steps."""
     (folder,) = opened([run])
     metrics = metrics_of(folder)
-    drawn = {column: label for column, label in _panels(folder.config).items() if is_logged(metrics, column)}
+    drawn = {
+        column: label
+        for column, label in _panels(folder.config).items()
+        if is_logged(metrics, column)
+    }
     if not drawn:
         raise RunError(f"The run {folder.path} has logged nothing to draw.")
     figure = Figure(figsize=(6.0, 1.3 + 1.7 * len(drawn)), layout="constrained")
     panels = list(figure.subplots(len(drawn), 1, sharex=True, squeeze=False)[:, 0])
     for axes, (column, label) in zip(panels, drawn.items(), strict=True):
         draw_seeds(axes, metrics, column, line_style(0), str(folder.config.get("reward", "run")))
-        if column in ("extrinsic_return", "furthest") and (found := random_policy([folder], column)):
+        if column in ("extrinsic_return", "furthest") and (
+            found := random_policy([folder], column)
+        ):
             value, steps = found
             axes.axhline(value, color=QUIET, label=random_policy_label([steps]), **REFERENCE_LINE)
         axes.set_ylabel(label)

@@ -1,6 +1,7 @@
 """What all figures share: their look, and how they name runs.
 
-Colours are Okabe and Ito's, which people with any colour vision can tell apart; scales that carry a quantity are viridis.
+Colours are Okabe and Ito's, which people with any colour vision can tell apart; scales that carry a
+quantity are viridis.
 """
 
 import textwrap
@@ -15,12 +16,20 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from element_rl.runs import RunError, RunFolder
+from element_rl.runs.folder import RunError, RunFolder
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-DASHES: tuple[Any, ...] = ("solid", (0, (5, 2)), (0, (1.5, 1.5)))  # the next once the colours are used up
+DASHES: tuple[Any, ...] = (
+    "solid",
+    (0, (5, 2)),
+    (0, (1.5, 1.5)),
+)  # the next once the colours are used up
 INK, QUIET, START = "#222222", "#666666", "#D55E00"
-REFERENCE_LINE: Any = {"linestyle": (0, (5, 3)), "linewidth": 1.3, "zorder": 1.9}  # what lines are compared with
+REFERENCE_LINE: Any = {
+    "linestyle": (0, (5, 3)),
+    "linewidth": 1.3,
+    "zorder": 1.9,
+}  # what lines are compared with
 STYLE: Any = {
     "font.size": 9.0,
     "axes.titlesize": 10.0,
@@ -63,7 +72,10 @@ def opened(runs: Sequence[Run]) -> list[RunFolder]:
 
 def line_style(rank: int) -> dict[str, Any]:
     """Colour and dashes of the line of this rank: 21 that can be told apart."""
-    return {"color": COLOURS[rank % len(COLOURS)], "linestyle": DASHES[rank // len(COLOURS) % len(DASHES)]}
+    return {
+        "color": COLOURS[rank % len(COLOURS)],
+        "linestyle": DASHES[rank // len(COLOURS) % len(DASHES)],
+    }
 
 
 def run_lines(folders: Sequence[RunFolder]) -> list[RunLine]:
@@ -86,11 +98,13 @@ def run_lines(folders: Sequence[RunFolder]) -> list[RunLine]:
 
 
 def run_labels(folders: Sequence[RunFolder]) -> list[str]:
-    """The reward of each run, with the environment and the folder's name where these are needed to tell runs apart."""
+    """The reward of each run, with the environment and the folder's name where these are needed to
+    tell runs apart."""
     kinds = [_kind(folder) for folder in folders]
     several = len({env for env, _ in kinds}) > 1
     return [
-        (f"{reward}, {env}" if several else reward) + (f" ({name})" if kinds.count((env, reward)) > 1 else "")
+        (f"{reward}, {env}" if several else reward)
+        + (f" ({name})" if kinds.count((env, reward)) > 1 else "")
         for (env, reward), name in zip(kinds, _names(folders), strict=True)
     ]
 
@@ -105,12 +119,20 @@ def environment_of(folder: RunFolder) -> str:
 
 
 def _names(folders: Sequence[RunFolder]) -> list[str]:
-    """The end of each run's path, as short as tells it from the other runs of its environment and reward."""
-    kinds, parts = [_kind(folder) for folder in folders], [folder.path.resolve().parts for folder in folders]
+    """The end of each run's path, as short as tells it from the other runs of its environment and
+    reward."""
+    kinds, parts = (
+        [_kind(folder) for folder in folders],
+        [folder.path.resolve().parts for folder in folders],
+    )
     names = []
     for kind, own in zip(kinds, parts, strict=True):
-        others = [part for part, other in zip(parts, kinds, strict=True) if other == kind and part != own]
-        depth = next(n for n in range(1, len(own) + 1) if all(part[-n:] != own[-n:] for part in others))
+        others = [
+            part for part, other in zip(parts, kinds, strict=True) if other == kind and part != own
+        ]
+        depth = next(
+            n for n in range(1, len(own) + 1) if all(part[-n:] != own[-n:] for part in others)
+        )
         names.append("/".join(own[-depth:]))
     return names
 
@@ -145,7 +167,9 @@ def add_note(figure: Figure, text: str) -> None:
 
 def whole_ticks(axis: Axis) -> None:
     """Ticks of something that is counted: no 2.5 cells."""
-    axis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True, min_n_ticks=1))
+    axis.set_major_locator(
+        MaxNLocator("auto", steps=[1, 2, 2.5, 5, 10], integer=True, min_n_ticks=1)
+    )
 
 
 def steps_text(step: int) -> str:

@@ -10,8 +10,16 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 from element_rl.plots.legends import draw_legend
-from element_rl.plots.style import COLOURS, STYLE, add_note, figure_title, metrics_of, whole_ticks, wrapped_title
-from element_rl.runs import RunError, RunFolder
+from element_rl.plots.style import (
+    COLOURS,
+    STYLE,
+    add_note,
+    figure_title,
+    metrics_of,
+    whole_ticks,
+    wrapped_title,
+)
+from element_rl.runs.folder import RunError, RunFolder
 
 SMOOTHED = 3  # lines of metrics in a running mean
 LABELS = {"transferred": "transferred, then {}", "scratch": "{} from scratch"}
@@ -19,9 +27,11 @@ LABELS = {"transferred": "transferred, then {}", "scratch": "{} from scratch"}
 
 @matplotlib.rc_context(STYLE)
 def transfer_curves(runs: Mapping[str, RunFolder], zero_shot: Sequence[float]) -> Figure:
-    """Task return over steps of `transferred` and, where there is one, `scratch`; mean and range over seeds.
+    """Task return over steps of `transferred` and, where there is one, `scratch`; mean and range
+    over seeds.
 
-    `zero_shot`: the return per seed of the transferred policies before they learn, marked at step 0.
+    `zero_shot`: the return per seed of the transferred policies before they learn, marked at step
+    0.
     """
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.subplots()
@@ -31,7 +41,15 @@ def transfer_curves(runs: Mapping[str, RunFolder], zero_shot: Sequence[float]) -
     mean = float(np.mean(zero_shot))
     spread = [[mean - min(zero_shot)], [max(zero_shot) - mean]] if len(zero_shot) > 1 else None
     marker = axes.errorbar(
-        [0], [mean], spread, fmt="D", color=COLOURS[0], markersize=6, capsize=3, label="zero-shot", zorder=4
+        [0],
+        [mean],
+        spread,
+        fmt="D",
+        color=COLOURS[0],
+        markersize=6,
+        capsize=3,
+        label="zero-shot",
+        zorder=4,
     )
     for part in (marker.lines[0], *marker.lines[1]):
         part.set_clip_on(False)  # half of it is left of the axis
@@ -61,10 +79,14 @@ def _draw_returns(axes: Axes, run: RunFolder, colour: str, label: str) -> None:
     known = np.isfinite(values).all(axis=0)  # from where every seed has ended an episode
     steps, values = steps[known], values[:, known]
     axes.plot(steps, values.mean(axis=0), color=colour, label=label)
-    axes.fill_between(steps, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.18, linewidth=0)
+    axes.fill_between(
+        steps, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.18, linewidth=0
+    )
 
 
 def _running_mean(values: Float[np.ndarray, " T"]) -> Float[np.ndarray, " T"]:
     """Over the last lines that have a value; NaN before the first."""
     windows = [values[max(last + 1 - SMOOTHED, 0) : last + 1] for last in range(len(values))]
-    return np.array([np.nanmean(window) if np.isfinite(window).any() else np.nan for window in windows])
+    return np.array(
+        [np.nanmean(window) if np.isfinite(window).any() else np.nan for window in windows]
+    )

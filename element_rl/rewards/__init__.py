@@ -39,7 +39,8 @@ TRAINING_NAMES = (*NAMES, "random")  # what commands that train take; random act
 
 
 def make_reward(name: str, env: str | None = None, **options: Any) -> Reward:
-    """A reward by name, or by FILE.py:FUNCTION. `env` chooses ELEMENT's settings for that robot; options override settings."""
+    """A reward by name, or by FILE.py:FUNCTION. `env` chooses ELEMENT's settings for that robot;
+    options override settings."""
     check_name(name)
     if is_own_reward(name):
         return _own_reward(name, options)
@@ -54,7 +55,9 @@ def make_reward(name: str, env: str | None = None, **options: Any) -> Reward:
         _refuse_unknown(name, options, config)
         return reward(config(**options))
     except TypeError as error:
-        raise ValueError(f"The reward {name} does not take these options: {', '.join(options)} ({error}).") from error
+        raise ValueError(
+            f"The reward {name} does not take these options: {', '.join(options)} ({error})."
+        ) from error
 
 
 def check_name(name: str, choices: Sequence[str] = NAMES) -> None:
@@ -68,7 +71,10 @@ def _refuse_unknown(name: str, options: dict[str, Any], config: Any) -> None:
     known = [field.name for field in dataclasses.fields(config)]
     for option in options:
         if option not in known:
-            raise ValueError(f"The reward {name} does not take these options: {option}; it takes {', '.join(known)}.")
+            raise ValueError(
+                f"The reward {name} does not take these options: {option}; it takes "
+                f"{', '.join(known)}."
+            )
 
 
 def is_own_reward(name: str) -> bool:
@@ -86,14 +92,25 @@ def _own_reward(name: str, options: dict[str, Any]) -> Reward:
         module_spec.loader.exec_module(module)
         made = getattr(module, function)(**options)
     except Exception as error:
-        raise ValueError(f"The reward {name} could not be made: {type(error).__name__}: {error}.") from error
+        raise ValueError(
+            f"The reward {name} could not be made: {type(error).__name__}: {error}."
+        ) from error
     if not isinstance(made, Reward):
         missing = sorted(part for part in _PARTS if not hasattr(made, part))
         raise ValueError(f"What {name} returned is no reward: it has no {', '.join(missing)}.")
     return made
 
 
-_PARTS = ("name", "metric_names", "note_shapes", "init", "observe", "update", "reward", "reward_terms")
+_PARTS = (
+    "name",
+    "metric_names",
+    "note_shapes",
+    "init",
+    "observe",
+    "update",
+    "reward",
+    "reward_terms",
+)
 
 __all__ = [
     "INTRINSIC_NAMES",

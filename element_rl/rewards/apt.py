@@ -1,26 +1,33 @@
-"""APT: the mean distance of a state to its k nearest neighbours, in features that keep what the agent controls.
+"""APT: the mean distance of a state to its k nearest neighbours, in features that keep what the
+agent controls.
 
     z = φ(s'),      r(s') = log(c + (1/k) Σ_j ‖z − z_j‖),  c = 1        (form "urlb")
                     the same, over the running mean of itself           (form "paper")
 
-Behavior From the Void: Unsupervised Active Pre-Training, https://arxiv.org/abs/2103.04551; its features are contrastive, for
-images. For vectors this is the variant the same authors wrote for the Unsupervised Reinforcement Learning Benchmark,
-https://arxiv.org/abs/2110.15191, agent `icm_apt` (github.com/rll-research/url_benchmark): φ is one linear layer, a LayerNorm
-and a tanh, trained with a model of the action and one of what comes next,
+Behavior From the Void: Unsupervised Active Pre-Training, https://arxiv.org/abs/2103.04551; its
+features are contrastive, for images. For vectors this is the variant the same authors wrote for the
+Unsupervised Reinforcement Learning Benchmark, https://arxiv.org/abs/2110.15191, agent `icm_apt`
+(github.com/rll-research/url_benchmark): φ is one linear layer, a LayerNorm and a tanh, trained with
+a model of the action and one of what comes next,
 
     L = E ‖a − â(z, z')‖ + E ‖z' − ẑ'(z, a)‖                             (norms, not squares; both train φ)
 
-Official settings: 512 features, hidden layers of 1,024, Adam at 1e-4, k = 12 averaged, neighbours within a batch of 1,024,
-distances not normalised (`knn_rms: false`; the paper divides the bonus by its running mean).
+Official settings: 512 features, hidden layers of 1,024, Adam at 1e-4, k = 12 averaged, neighbours
+within a batch of 1,024, distances not normalised (`knn_rms: false`; the paper divides the bonus by
+its running mean).
 
 Departures:
-1. A batch here is 128. Neighbours come from the last 1,024 draws from the replay, the batch included (`sample_pool`): the
-   pool keeps observations, and all are encoded anew for every batch, since φ learns.
-2. A state is not its own neighbour: the mean is over 12 others. In the benchmark's code it is one of the 12, at distance 0.
+1. A batch here is 128. Neighbours come from the last 1,024 draws from the replay, the batch
+   included (`sample_pool`): the pool keeps observations, and all are encoded anew for every batch,
+   since φ learns.
+2. A state is not its own neighbour: the mean is over 12 others. In the benchmark's code it is one
+   of the 12, at distance 0.
 3. The bonus is about the next observation. The benchmark encodes the current one.
 4. Layers start as PyTorch's `Linear` does by default. In the benchmark orthogonal with zero biases.
-5. The model learns at every update, from 128 transitions. In the benchmark at every second step, from 1,024, with DDPG.
-6. With fewer than k neighbours in the pool the mean is over those there are, and with none the bonus is 0.
+5. The model learns at every update, from 128 transitions. In the benchmark at every second step,
+   from 1,024, with DDPG.
+6. With fewer than k neighbours in the pool the mean is over those there are, and with none the
+   bonus is 0.
 """
 
 from collections.abc import Mapping
@@ -33,7 +40,7 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from element_rl.mlp import MLP
-from element_rl.replay import Episode, Transitions
+from element_rl.replay.ring import Episode, Transitions
 from element_rl.rewards.interface import RewardSpec
 from element_rl.rewards.inverse_model import InverseModel
 from element_rl.rewards.sample_pool import (
@@ -57,19 +64,26 @@ class AptConfig:
     feature_dim: int = 512  # of φ
     hidden_sizes: tuple[int, ...] = (1_024,)  # of the models of the action and of what comes next
     learning_rate: float = 1e-4  # Adam
-    forward_model: bool = True  # whether φ also learns from predicting what comes next; without it half the cost
+    forward_model: bool = (
+        True  # whether φ also learns from predicting what comes next; without it half the cost
+    )
 
     def __post_init__(self) -> None:
         if not 0 < self.num_neighbours < self.pool_size:
             sizes = f"k {self.num_neighbours} and a pool of {self.pool_size}"
-            raise ValueError(f"APT needs at least one neighbour and a pool larger than their number, got {sizes}.")
+            raise ValueError(
+                "APT needs at least one neighbour and a pool larger than their number, got "
+                f"{sizes}."
+            )
         if self.form not in ("urlb", "paper"):
             raise ValueError(f"The form of APT must be 'urlb' or 'paper', got {self.form!r}.")
         if min(self.feature_dim, *self.hidden_sizes) < 1:
             sizes = f"{self.hidden_sizes} and {self.feature_dim}"
             raise ValueError(f"The layers of APT's networks must be at least 1 wide, got {sizes}.")
         if not self.learning_rate > 0:
-            raise ValueError(f"The learning rate of APT must be positive, got {self.learning_rate}.")
+            raise ValueError(
+                f"The learning rate of APT must be positive, got {self.learning_rate}."
+            )
 
 
 class AptModel(NamedTuple):
@@ -97,7 +111,11 @@ class AptReward:
 
     @property
     def metric_names(self) -> tuple[str, ...]:
-        return ("apt_forward_loss", "apt_inverse_loss") if self.config.forward_model else ("apt_inverse_loss",)
+        return (
+            ("apt_forward_loss", "apt_inverse_loss")
+            if self.config.forward_model
+            else ("apt_inverse_loss",)
+        )
 
     def note_shapes(self) -> Mapping[str, tuple[int, ...]]:
         return {}
@@ -105,19 +123,26 @@ class AptReward:
     def init(self, key: PRNGKeyArray, spec: RewardSpec) -> AptState:
         inverse_key, forward_key = jax.random.split(key)
         width, hidden = self.config.feature_dim, self.config.hidden_sizes
-        inverse = InverseModel.create(inverse_key, spec.observation_dim, spec.action_dim, width, (), hidden)
+        inverse = InverseModel.create(
+            inverse_key, spec.observation_dim, spec.action_dim, width, (), hidden
+        )
         forward: MLP | tuple[()] = ()
         if self.config.forward_model:
             forward = MLP.create(forward_key, (width + spec.action_dim, *hidden, width))
         model = AptModel(inverse, forward)
         pool = empty_pool(self.config.pool_size, spec.observation_dim)
-        return AptState(model, optax.adam(self.config.learning_rate).init(model), pool, empty_moments())
+        return AptState(
+            model, optax.adam(self.config.learning_rate).init(model), pool, empty_moments()
+        )
 
     def observe(self, state: AptState, episode: Episode) -> tuple[AptState, dict[str, Array]]:
         return state, {}
 
-    def update(self, state: AptState, batch: Transitions, key: PRNGKeyArray) -> tuple[AptState, dict[str, Array]]:
-        """The batch enters the pool, the model takes one gradient step, form "paper" counts the bonuses of the batch."""
+    def update(
+        self, state: AptState, batch: Transitions, key: PRNGKeyArray
+    ) -> tuple[AptState, dict[str, Array]]:
+        """The batch enters the pool, the model takes one gradient step, form "paper" counts the
+        bonuses of the batch."""
         del key
         gradient, metrics = jax.grad(feature_loss, has_aux=True)(state.model, batch)
         steps, optimiser = optax.adam(self.config.learning_rate).update(gradient, state.optimiser)
@@ -127,7 +152,9 @@ class AptReward:
         )
         state = self.with_transitions(state, batch)
         if self.config.form == "paper":
-            state = state._replace(reward_moments=with_values(state.reward_moments, self.novelty(state, batch)))
+            state = state._replace(
+                reward_moments=with_values(state.reward_moments, self.novelty(state, batch))
+            )
         return state, metrics
 
     def with_transitions(self, state: AptState, batch: Transitions) -> AptState:
@@ -159,7 +186,9 @@ class AptReward:
             state.pool._replace(vectors=encoded[: -batch.action.shape[0]]),
             encoded[-batch.action.shape[0] :],
         )
-        distances = neighbour_distances(queries, transition_identity(batch), pool, self.config.num_neighbours)
+        distances = neighbour_distances(
+            queries, transition_identity(batch), pool, self.config.num_neighbours
+        )
         return jnp.log1p(mean_distance(distances))
 
 
@@ -168,16 +197,24 @@ def features(model: InverseModel, observation: Float[Array, "B O"]) -> Float[Arr
     return jnp.tanh(jax.nn.standardize(model.features(observation), axis=-1))
 
 
-def feature_loss(model: AptModel, batch: Transitions) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
+def feature_loss(
+    model: AptModel, batch: Transitions
+) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
     """E ‖a − â‖ + E ‖z' − ẑ'‖."""
-    now, after = features(model.inverse, batch.observation), features(model.inverse, batch.next_observation)
+    now, after = (
+        features(model.inverse, batch.observation),
+        features(model.inverse, batch.next_observation),
+    )
     told = jnp.tanh(model.inverse.head(jnp.concatenate([now, after], axis=-1)))
     inverse_loss = jnp.mean(_norm(batch.action - told))
     if not isinstance(model.forward, MLP):
         return inverse_loss, {"apt_inverse_loss": inverse_loss}
     predicted = model.forward(jnp.concatenate([now, batch.action], axis=-1))
     forward_loss = jnp.mean(_norm(after - predicted))
-    return inverse_loss + forward_loss, {"apt_inverse_loss": inverse_loss, "apt_forward_loss": forward_loss}
+    return inverse_loss + forward_loss, {
+        "apt_inverse_loss": inverse_loss,
+        "apt_forward_loss": forward_loss,
+    }
 
 
 def _norm(vectors: Float[Array, "B F"]) -> Float[Array, " B"]:

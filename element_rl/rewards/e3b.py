@@ -1,18 +1,21 @@
-"""E3B, exploration by elliptical episodic bonuses (Henaff et al., 2022, arXiv:2210.05805): a count of directions.
+"""E3B, exploration by elliptical episodic bonuses (Henaff et al., 2022, arXiv:2210.05805): a count
+of directions.
 
     b(s_{t+1}) = φ(s_{t+1})ᵀ C_t⁻¹ φ(s_{t+1}),    C_t = λ I + Σ_{i=0…t} φ(s_i) φ(s_i)ᵀ
 
-The sum is over the states of the same episode before s_{t+1}, the first one included and s_{t+1} itself not. With one-hot
-features b is 1 / (number of earlier visits + λ); in general it is large where few states of the episode point. φ is
-learned with an inverse model. A new state changes C⁻¹ by a matrix of rank one (Sherman and Morrison), which is applied to a
-square root of it, C⁻¹ = S Sᵀ (Potter): with v = Sᵀ φ, so that b = ‖v‖² and cannot fall below 0,
+The sum is over the states of the same episode before s_{t+1}, the first one included and s_{t+1}
+itself not. With one-hot features b is 1 / (number of earlier visits + λ); in general it is large
+where few states of the episode point. φ is learned with an inverse model. A new state changes C⁻¹
+by a matrix of rank one (Sherman and Morrison), which is applied to a square root of it, C⁻¹ = S Sᵀ
+(Potter): with v = Sᵀ φ, so that b = ‖v‖² and cannot fall below 0,
 
     C⁻¹ ← C⁻¹ − (S v)(S v)ᵀ / (1 + b),    which is    S ← S − (S v) vᵀ / (1 + b + √(1 + b))
 
-The root needs half the digits: in float32 C⁻¹ itself loses all of them once ‖φ‖²/λ times the number of steps exceeds 10⁶.
+The root needs half the digits: in float32 C⁻¹ itself loses all of them once ‖φ‖²/λ times the number
+of steps exceeds 10⁶.
 
-Defaults are those of the authors' reward-free runs (their Habitat code): 512 features, λ = 0.1, Adam at 2.5e-4, gradients
-clipped to a norm of 0.2, the bonus as it is. Their MiniHack runs are
+Defaults are those of the authors' reward-free runs (their Habitat code): 512 features, λ = 0.1,
+Adam at 2.5e-4, gradients clipped to a norm of 0.2, the bonus as it is. Their MiniHack runs are
 
     E3bConfig(feature_dim=1024, encoder_sizes=(1024,), learning_rate=1e-4, max_gradient_norm=40.0, normalise=True,
               largest_reward=1.0)
@@ -20,14 +23,18 @@ clipped to a norm of 0.2, the bonus as it is. Their MiniHack runs are
 that is, b divided by its running standard deviation (nothing subtracted), then clipped to 1.
 
 Departures from the paper and its code:
-1. The reward of a transition is about the state it leads to. In the authors' code it is about the state it leaves, so that
-   b(s_0) is a reward (0 in MiniHack) and the last state of an episode earns nothing; here s_0 enters C and earns nothing.
-2. Bonuses are noted once, when the episode ends, with φ as it is then. There actors compute them while acting, and φ may
-   change in the middle of an episode.
-3. φ is trained on the replay batches SAC learns from, one step per update, not on the rollouts of PPO or IMPALA.
-4. Observations are vectors: an MLP with as many hidden units as features takes the place of a residual network, and the inverse
-   model has a squared error in the place of a softmax. Its head has one hidden layer of 256 units, as there.
-5. The standard deviation, where used, is that of each agent's bonuses, each counted once, when its episode ends.
+1. The reward of a transition is about the state it leads to. In the authors' code it is about the
+   state it leaves, so that b(s_0) is a reward (0 in MiniHack) and the last state of an episode
+   earns nothing; here s_0 enters C and earns nothing.
+2. Bonuses are noted once, when the episode ends, with φ as it is then. There actors compute them
+   while acting, and φ may change in the middle of an episode.
+3. φ is trained on the replay batches SAC learns from, one step per update, not on the rollouts of
+   PPO or IMPALA.
+4. Observations are vectors: an MLP with as many hidden units as features takes the place of a
+   residual network, and the inverse model has a squared error in the place of a softmax. Its head
+   has one hidden layer of 256 units, as there.
+5. The standard deviation, where used, is that of each agent's bonuses, each counted once, when its
+   episode ends.
 6. Habitat's weight of 0.1 is left out: with no other reward beside it, it is but a unit.
 """
 
@@ -40,7 +47,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from element_rl.replay import Episode, Transitions
+from element_rl.replay.ring import Episode, Transitions
 from element_rl.rewards.interface import RewardSpec
 from element_rl.rewards.inverse_model import InverseModel, inverse_loss
 from element_rl.rewards.scaling import Moments, empty_moments, standard_deviation, with_values
@@ -62,8 +69,15 @@ class E3bConfig:
     def __post_init__(self) -> None:
         for name, valid, range_ in (
             *((name, getattr(self, name) > 0, "a number above 0") for name in _POSITIVE),
-            *((name, min(getattr(self, name), default=1) > 0, "positive widths") for name in _WIDTHS),
-            ("largest_reward", self.largest_reward is None or self.largest_reward > 0, "a number above 0, or None"),
+            *(
+                (name, min(getattr(self, name), default=1) > 0, "positive widths")
+                for name in _WIDTHS
+            ),
+            (
+                "largest_reward",
+                self.largest_reward is None or self.largest_reward > 0,
+                "a number above 0, or None",
+            ),
         ):
             if not valid:
                 raise ValueError(f"E3bConfig.{name} is {getattr(self, name)!r}; choose {range_}.")
@@ -98,7 +112,12 @@ class E3bReward:
     def init(self, key: PRNGKeyArray, spec: RewardSpec) -> E3bState:
         config = self.config
         inverse_model = InverseModel.create(
-            key, spec.observation_dim, spec.action_dim, config.feature_dim, config.encoder_sizes, config.head_sizes
+            key,
+            spec.observation_dim,
+            spec.action_dim,
+            config.feature_dim,
+            config.encoder_sizes,
+            config.head_sizes,
         )
         return E3bState(inverse_model, _optimiser(config).init(inverse_model), empty_moments())
 
@@ -108,16 +127,22 @@ class E3bReward:
         features = state.inverse_model.features(visited)
         present = jnp.concatenate([jnp.ones(1, bool), episode.mask])
         # Padding becomes the zero vector, whose bonus is 0 and which leaves C as it is.
-        bonus = elliptical_bonuses(jnp.where(present[:, None], features, 0.0), self.config.ridge)[1:]
+        bonus = elliptical_bonuses(jnp.where(present[:, None], features, 0.0), self.config.ridge)[
+            1:
+        ]
         state = state._replace(bonuses=with_values(state.bonuses, bonus, episode.mask))
         return state, {"elliptical_bonus": bonus}
 
-    def update(self, state: E3bState, batch: Transitions, key: PRNGKeyArray) -> tuple[E3bState, dict[str, Array]]:
+    def update(
+        self, state: E3bState, batch: Transitions, key: PRNGKeyArray
+    ) -> tuple[E3bState, dict[str, Array]]:
         del key  # nothing here is random
         loss, gradient = jax.value_and_grad(inverse_loss)(
             state.inverse_model, batch.observation, batch.next_observation, batch.action
         )
-        updates, optimiser = _optimiser(self.config).update(gradient, state.optimiser, state.inverse_model)
+        updates, optimiser = _optimiser(self.config).update(
+            gradient, state.optimiser, state.inverse_model
+        )
         model: Any = optax.apply_updates(state.inverse_model, updates)
         return state._replace(inverse_model=model, optimiser=optimiser), {"e3b_inverse_loss": loss}
 
@@ -125,7 +150,11 @@ class E3bReward:
         reward = batch.notes["elliptical_bonus"]
         if self.config.normalise:
             reward = reward / standard_deviation(state.bonuses)
-        return reward if self.config.largest_reward is None else jnp.minimum(reward, self.config.largest_reward)
+        return (
+            reward
+            if self.config.largest_reward is None
+            else jnp.minimum(reward, self.config.largest_reward)
+        )
 
     def reward_terms(self, state: E3bState, batch: Transitions) -> dict[str, Float[Array, " B"]]:
         """The bonus as noted, before it is scaled or clipped."""
@@ -142,8 +171,12 @@ def elliptical_bonuses(features: Float[Array, "N F"], ridge: float) -> Float[Arr
         shrink = v / (1.0 + bonus + jnp.sqrt(1.0 + bonus))
         return root - jnp.matmul(root, v, precision="highest")[:, None] * shrink[None, :], bonus
 
-    return jax.lax.scan(visit, jnp.eye(features.shape[1], dtype=features.dtype) / ridge**0.5, features)[1]
+    return jax.lax.scan(
+        visit, jnp.eye(features.shape[1], dtype=features.dtype) / ridge**0.5, features
+    )[1]
 
 
 def _optimiser(config: E3bConfig) -> optax.GradientTransformation:
-    return optax.chain(optax.clip_by_global_norm(config.max_gradient_norm), optax.adam(config.learning_rate))
+    return optax.chain(
+        optax.clip_by_global_norm(config.max_gradient_norm), optax.adam(config.learning_rate)
+    )

@@ -1,29 +1,35 @@
 """ELEMENT: r(s) = r_ep(s) + β · r_l(s), episodic state entropy plus lifelong novelty (Eq. 8).
 
-    r_ep   H(τ) of the episode the transition was in, noted once when it ends (Algorithm 3; the expectation over
-           episodes of Eq. 11 comes from sampling)
-    r_l    log(1 + ‖distances to the k nearest remembered states‖)   (Eq. 15), noted and kept current by merging
+    r_ep   H(τ) of the episode the transition was in, noted once when it ends (Algorithm 3; the
+           expectation over episodes of Eq. 11 comes from sampling)
+    r_l    log(1 + ‖distances to the k nearest remembered states‖)   (Eq. 15), noted and kept
+           current by merging
 
-Both are scaled to [0, 1] by their minimum and maximum before they are added. States enter the memory while
-0 < t mod U < T_u and t ≥ U, where t counts the environment steps of the agent; until then r_l is 0. Beyond the paper, U and
-T_u can grow with t (`first_interval`), for learners of others that do not know how long they will run.
+Both are scaled to [0, 1] by their minimum and maximum before they are added. States enter the
+memory while 0 < t mod U < T_u and t ≥ U, where t counts the environment steps of the agent; until
+then r_l is 0. Beyond the paper, U and T_u can grow with t (`first_interval`), for learners of
+others that do not know how long they will run.
 
-Proposition 2 offers two more lifelong rewards from the same k distances, −log Σ κ(d_j) (KDE) and −Σ κ(d_j) (2nd-order Rényi),
-which stand for the sums over all N remembered states if the farthest of the k is at least √(2σ log((N−k)/ε)) away;
-`lifelong_condition` logs the share of the batch for which that holds.
+Proposition 2 offers two more lifelong rewards from the same k distances, −log Σ κ(d_j) (KDE) and −Σ
+κ(d_j) (2nd-order Rényi), which stand for the sums over all N remembered states if the farthest of
+the k is at least √(2σ log((N−k)/ε)) away; `lifelong_condition` logs the share of the batch for
+which that holds.
 
 Readings where the paper is silent:
-1. An episode's states enter the memory when it ends, not step by step: the search is one batch, and the agent learns from
-   an episode only after its end anyway.
-2. Episodes of unequal length (`length_weighted`): the appendix's minimiser Σ T·H / Σ T² of the upper bound. The sum over
-   the episodes a state was in is again taken by sampling: a transition is noted T·H over the running mean of T².
-3. Min–max over the batch (as literal as any) or over all seen so far: `normalisation`. Beyond the paper, "standard": mean 0 and
-   deviation 1 over the batch, which a few old episodes of low entropy do not squeeze; yet Ant covers half as much with it
-   (docs/results/element-series.md). Not where dying ends an episode: a reward below the mean would be a reason to die.
+1. An episode's states enter the memory when it ends, not step by step: the search is one batch, and
+   the agent learns from an episode only after its end anyway.
+2. Episodes of unequal length (`length_weighted`): the appendix's minimiser Σ T·H / Σ T² of the
+   upper bound. The sum over the episodes a state was in is again taken by sampling: a transition is
+   noted T·H over the running mean of T².
+3. Min–max over the batch (as literal as any) or over all seen so far: `normalisation`. Beyond the
+   paper, "standard": mean 0 and deviation 1 over the batch, which a few old episodes of low entropy
+   do not squeeze; yet Ant covers half as much with it (docs/results/element-series.md). Not where
+   dying ends an episode: a reward below the mean would be a reason to die.
 4. Fewer than k remembered states: the norm is over those there are.
 
-Beyond the paper, `credit="state"`: a state is paid what itself adds to H(τ) (`entropy_shares`), not the mean over its episode.
-Over the episode both come to T · H(τ), so what is maximised stays the same; who is credited for it does not.
+Beyond the paper, `credit="state"`: a state is paid what itself adds to H(τ) (`entropy_shares`), not
+the mean over its episode. Over the episode both come to T · H(τ), so what is maximised stays the
+same; who is credited for it does not.
 """
 
 import math
@@ -35,14 +41,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from element_rl.entropy import kde_entropy, kde_shares, knn_entropy, knn_shares, renyi_entropy, renyi_shares
+from element_rl.entropy import (
+    kde_entropy,
+    kde_shares,
+    knn_entropy,
+    knn_shares,
+    renyi_entropy,
+    renyi_shares,
+)
 from element_rl.memory import exact, graph
 from element_rl.memory.auto import LARGEST_EXACT_ON_CPU
 from element_rl.memory.exact import NO_NODE, ExactMemoryState
 from element_rl.memory.graph import GraphConfig, GraphMemoryState
 from element_rl.memory.in_place import grown
 from element_rl.memory.notes import merge_distances
-from element_rl.replay import Episode, Transitions
+from element_rl.replay.ring import Episode, Transitions
 from element_rl.rewards.interface import Entering, RewardSpec
 from element_rl.rewards.scaling import Range, empty_range, standardised, unit_scaled, widened
 
@@ -60,7 +73,8 @@ class ElementConfig:
     num_neighbours: int = 3  # k of the lifelong memory
     update_interval: int = 500_000  # U, steps between the beginnings of two update windows
     update_steps: int = 50_000  # T_u, steps of an update window
-    # U at the beginning, for a run whose length is not known: U and T_u double whenever 16 U have passed, up to those above
+    # U at the beginning, for a run whose length is not known: U and T_u double whenever 16 U have
+    # passed, up to those above
     first_interval: int | None = None
     memory: Literal["auto", "exact", "graph", "hnsw"] = "auto"  # see element_rl.memory
     graph: GraphConfig = field(default_factory=GraphConfig)  # used by the graph memory only
@@ -70,24 +84,42 @@ class ElementConfig:
     # minimum and maximum over the batch, or over all so far; or mean and deviation over the batch
     normalisation: Literal["batch", "running", "standard"] = "batch"
     length_weighted: bool = False  # weigh episodes as the appendix does when their lengths differ
-    # what a state is paid of its episode's entropy: the same as all others of the episode, or what itself adds to it
+    # what a state is paid of its episode's entropy: the same as all others of the episode, or what
+    # itself adds to it
     credit: Literal["episode", "state"] = "episode"
 
     def __post_init__(self) -> None:
-        if self.lifelong_weight < 0 or self.episodic_weight < 0 or self.lifelong_weight + self.episodic_weight == 0:
+        if (
+            self.lifelong_weight < 0
+            or self.episodic_weight < 0
+            or self.lifelong_weight + self.episodic_weight == 0
+        ):
             weights = f"beta {self.lifelong_weight} and episodic weight {self.episodic_weight}"
-            raise ValueError(f"The weights of ELEMENT must not be negative nor both 0, got {weights}.")
+            raise ValueError(
+                f"The weights of ELEMENT must not be negative nor both 0, got {weights}."
+            )
         if not 0 < self.update_steps <= self.update_interval:
             window = f"T_u {self.update_steps} and U {self.update_interval}"
-            raise ValueError(f"The update window must be shorter than the interval between two, got {window}.")
+            raise ValueError(
+                f"The update window must be shorter than the interval between two, got {window}."
+            )
         if self.first_interval is not None and not 0 < self.first_interval <= self.update_interval:
             raise ValueError(
-                f"first_interval must be within 1 and U {self.update_interval}, got {self.first_interval}."
+                f"first_interval must be within 1 and U {self.update_interval}, got "
+                f"{self.first_interval}."
             )
         for name, allowed in _ALLOWED.items():
             if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} must be {' or '.join(allowed)}, got {getattr(self, name)!r}.")
-        for name in ("bandwidth", "lifelong_bandwidth", "tolerance", "num_neighbours", "estimator_neighbours"):
+                raise ValueError(
+                    f"{name} must be {' or '.join(allowed)}, got {getattr(self, name)!r}."
+                )
+        for name in (
+            "bandwidth",
+            "lifelong_bandwidth",
+            "tolerance",
+            "num_neighbours",
+            "estimator_neighbours",
+        ):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}.")
 
@@ -98,9 +130,13 @@ _ALLOWED: Mapping[str, tuple[str, ...]] = {
     if get_origin(annotation) is Literal
 }
 FIRST_INTERVAL = 1_000  # steps before the first window, where nobody says how long the run will be
-INTERVALS_BEFORE_DOUBLING = 16  # then eight windows follow, each twice as long and twice as far apart
+INTERVALS_BEFORE_DOUBLING = (
+    16  # then eight windows follow, each twice as long and twice as far apart
+)
 USUAL_STEPS = 1_000_000  # the length that sizes are for, where nobody says it
-KDE_BANDWIDTH = 0.1  # for learners from a replay; the paper has 1, which does not tell heights of a robot apart
+KDE_BANDWIDTH = (
+    0.1  # for learners from a replay; the paper has 1, which does not tell heights of a robot apart
+)
 PRESETS: Mapping[str, ElementConfig] = {
     "Hopper": ElementConfig(estimator="kde", graph=GraphConfig(search_steps=20, restarts=20)),
     "Walker2d": ElementConfig(estimator="knn", graph=GraphConfig(search_steps=10, restarts=5)),
@@ -110,14 +146,17 @@ PRESETS: Mapping[str, ElementConfig] = {
 
 
 def replay_defaults(estimator: str) -> dict[str, Any]:
-    """Options that a learner from a replay gets unless it asks for others: beyond the paper (docs/results/element-series.md)."""
+    """Options that a learner from a replay gets unless it asks for others: beyond the paper
+    (docs/results/element-series.md)."""
     return {"credit": "state"} | ({"bandwidth": KDE_BANDWIDTH} if estimator == "kde" else {})
 
 
 class ElementState(NamedTuple):
     """What the reward of one agent knows."""
 
-    memory: ExactMemoryState | GraphMemoryState | tuple[()]  # () when the memory lives on the host (hnsw)
+    memory: (
+        ExactMemoryState | GraphMemoryState | tuple[()]
+    )  # () when the memory lives on the host (hnsw)
     memory_size: Int[Array, ""]
     lifelong_weight: Float[Array, ""]  # β, a number per agent
     entropy_range: Range
@@ -157,7 +196,8 @@ class ElementReward:
         return state.memory_size
 
     def with_room(self, state: ElementState, number: int) -> ElementState:
-        """The state with a memory that has room for so many states in all; one on the host grows by itself."""
+        """The state with a memory that has room for so many states in all; one on the host grows by
+        itself."""
         return state if self.memory_on_host else state._replace(memory=grown(state.memory, number))
 
     def init(self, key: PRNGKeyArray, spec: RewardSpec) -> ElementState:
@@ -170,21 +210,35 @@ class ElementReward:
             memory = graph.create(capacity, spec.state_dim, self.config.graph)
         zero = jnp.zeros(())
         weight = jnp.asarray(self.config.lifelong_weight, jnp.float32)
-        return ElementState(memory, jnp.zeros((), jnp.int32), weight, empty_range(), empty_range(), zero, zero)
+        return ElementState(
+            memory, jnp.zeros((), jnp.int32), weight, empty_range(), empty_range(), zero, zero
+        )
 
     def observe(
-        self, state: ElementState, episode: Episode, neighbour_distances: Float[Array, "T K"] | None = None
+        self,
+        state: ElementState,
+        episode: Episode,
+        neighbour_distances: Float[Array, "T K"] | None = None,
     ) -> tuple[ElementState, dict[str, Array]]:
-        """Entropy of the episode, distances to the memory as it is, then the memory with the episode's states.
+        """Entropy of the episode, distances to the memory as it is, then the memory with the
+        episode's states.
 
         A memory on the host cannot be asked here: its answer is given as `neighbour_distances`.
         """
         entropy = self.entropy_shares(episode)
-        distances = self._query(state, episode) if neighbour_distances is None else neighbour_distances
+        distances = (
+            self._query(state, episode) if neighbour_distances is None else neighbour_distances
+        )
         length = jnp.sum(episode.mask).astype(jnp.float32)
         episodes = state.episodes + 1
-        mean_squared_length = state.mean_squared_length + (length**2 - state.mean_squared_length) / episodes
-        noted = entropy * length / jnp.maximum(mean_squared_length, 1.0) if self.config.length_weighted else entropy
+        mean_squared_length = (
+            state.mean_squared_length + (length**2 - state.mean_squared_length) / episodes
+        )
+        noted = (
+            entropy * length / jnp.maximum(mean_squared_length, 1.0)
+            if self.config.length_weighted
+            else entropy
+        )
         entering = self.entering(episode)
         state = state._replace(
             memory=self._insert(state.memory, entering),
@@ -205,7 +259,12 @@ class ElementReward:
     ) -> dict[str, Array]:
         """The notes of everything stored, now that states have entered the memory."""
         merged = merge_distances(
-            notes["neighbour_distances"], states, entering.states, entering.number, own=own, num_rows=num_rows
+            notes["neighbour_distances"],
+            states,
+            entering.states,
+            entering.number,
+            own=own,
+            num_rows=num_rows,
         )
         return {**notes, "neighbour_distances": merged}
 
@@ -216,25 +275,40 @@ class ElementReward:
         distances = batch.notes["neighbour_distances"]
         if self.config.normalisation == "running":
             known = jnp.isfinite(distances[:, 0])
-            state = state._replace(novelty_range=widened(state.novelty_range, self.novelty(distances), known))
+            state = state._replace(
+                novelty_range=widened(state.novelty_range, self.novelty(distances), known)
+            )
         if self.config.lifelong_estimator == "knn":
             return state, {}
-        holds = proposition_2_holds(distances, state.memory_size, self.config.lifelong_bandwidth, self.config.tolerance)
+        holds = proposition_2_holds(
+            distances, state.memory_size, self.config.lifelong_bandwidth, self.config.tolerance
+        )
         return state, {"lifelong_condition": jnp.mean(holds)}
 
     def reward(self, state: ElementState, batch: Transitions) -> Float[Array, " B"]:
         terms = self.reward_terms(state, batch)
-        return self.config.episodic_weight * terms["reward_episodic"] + state.lifelong_weight * terms["reward_lifelong"]
+        return (
+            self.config.episodic_weight * terms["reward_episodic"]
+            + state.lifelong_weight * terms["reward_lifelong"]
+        )
 
-    def reward_terms(self, state: ElementState, batch: Transitions) -> dict[str, Float[Array, " B"]]:
+    def reward_terms(
+        self, state: ElementState, batch: Transitions
+    ) -> dict[str, Float[Array, " B"]]:
         """Both terms, before their weights: in [0, 1] unless they are standardised."""
         entropy = batch.notes["episode_entropy"]
         novelty = self.novelty(batch.notes["neighbour_distances"])
         if self.config.normalisation == "standard":
-            return {"reward_episodic": standardised(entropy), "reward_lifelong": standardised(novelty)}
+            return {
+                "reward_episodic": standardised(entropy),
+                "reward_lifelong": standardised(novelty),
+            }
         entropy_range, novelty_range = state.entropy_range, state.novelty_range
         if self.config.normalisation == "batch":
-            entropy_range, novelty_range = widened(empty_range(), entropy), widened(empty_range(), novelty)
+            entropy_range, novelty_range = (
+                widened(empty_range(), entropy),
+                widened(empty_range(), novelty),
+            )
         return {
             "reward_episodic": unit_scaled(entropy, entropy_range),
             "reward_lifelong": unit_scaled(novelty, novelty_range),
@@ -243,7 +317,9 @@ class ElementReward:
     def episode_entropy(self, episode: Episode) -> Float[Array, ""]:
         """H(τ) by the configured estimator: bits for Rényi, nats for the others."""
         if self.config.estimator == "renyi":
-            return renyi_entropy(episode.state, self.config.renyi_order, self.config.bandwidth, episode.mask)
+            return renyi_entropy(
+                episode.state, self.config.renyi_order, self.config.bandwidth, episode.mask
+            )
         if self.config.estimator == "kde":
             return kde_entropy(episode.state, self.config.bandwidth, episode.mask)
         return knn_entropy(episode.state, self.config.estimator_neighbours, episode.mask)
@@ -260,12 +336,15 @@ class ElementReward:
         return knn_shares(episode.state, config.estimator_neighbours, episode.mask)
 
     def novelty(self, neighbour_distances: Float[Array, "B K"]) -> Float[Array, " B"]:
-        """r_l from the noted distances (Eq. 15, or Proposition 2's alternatives); 0 where nothing is remembered."""
+        """r_l from the noted distances (Eq. 15, or Proposition 2's alternatives); 0 where nothing
+        is remembered."""
         known = jnp.isfinite(neighbour_distances)
         distances = jnp.where(known, neighbour_distances, 0.0)
         if self.config.lifelong_estimator == "knn":
             return jnp.log1p(jnp.sqrt(jnp.sum(distances**2, axis=1)))
-        kernel = jnp.where(known, jnp.exp(-(distances**2) / (2.0 * self.config.lifelong_bandwidth)), 0.0)
+        kernel = jnp.where(
+            known, jnp.exp(-(distances**2) / (2.0 * self.config.lifelong_bandwidth)), 0.0
+        )
         similarity = jnp.sum(kernel, axis=1)
         if self.config.lifelong_estimator == "renyi2":
             return -similarity
@@ -276,7 +355,11 @@ class ElementReward:
         enters = episode.mask & in_update_window(episode.step, self.config)
         order = jnp.argsort(~enters, stable=True)
         rank = jnp.where(enters, jnp.cumsum(enters, dtype=jnp.int32) - 1, NO_NODE)
-        entropy = jnp.full(enters.shape, self.episode_entropy(episode)) if self.config.memory == "graph" else None
+        entropy = (
+            jnp.full(enters.shape, self.episode_entropy(episode))
+            if self.config.memory == "graph"
+            else None
+        )
         values = jnp.zeros(enters.shape) if entropy is None else entropy
         return Entering(episode.state[order], values, jnp.sum(enters, dtype=jnp.int32), rank)
 
@@ -286,11 +369,16 @@ class ElementReward:
             return graph.query(state.memory, episode.state, k, self.config.graph)[0]
         if isinstance(state.memory, ExactMemoryState):
             return exact.query(state.memory, episode.state, k)[0]
-        raise ValueError("A memory on the host was not asked: give observe the neighbour_distances of the episode.")
+        raise ValueError(
+            "A memory on the host was not asked: give observe the neighbour_distances of the "
+            "episode."
+        )
 
     def _insert(self, memory: Any, entering: Entering) -> Any:
         if isinstance(memory, GraphMemoryState):
-            return graph.insert(memory, entering.states, entering.values, entering.number, self.config.graph)
+            return graph.insert(
+                memory, entering.states, entering.values, entering.number, self.config.graph
+            )
         if isinstance(memory, ExactMemoryState):
             return exact.insert(memory, entering.states, entering.values, entering.number)
         return memory
@@ -306,9 +394,13 @@ def in_update_window(step: Any, config: ElementConfig) -> Any:
 
 
 def update_window(
-    total_steps: int | None, interval: int | None = None, steps: int | None = None, first: int | None = None
+    total_steps: int | None,
+    interval: int | None = None,
+    steps: int | None = None,
+    first: int | None = None,
 ) -> dict[str, int]:
-    """U and T_u for a run of this length: the paper's, but U no more than a tenth of the run, and T_u a tenth of U.
+    """U and T_u for a run of this length: the paper's, but U no more than a tenth of the run, and
+    T_u a tenth of U.
 
     Where nobody knows the length, U is between a sixteenth and an eighth of the steps so far.
     """
@@ -325,14 +417,19 @@ def states_remembered(steps: int, config: ElementConfig) -> int:
     """How many states of one agent enter the memory within its first `steps` steps."""
     windows, number, begin = update_windows(config), 0, 0
     for interval, window in windows:
-        end = steps if (interval, window) == windows[-1] else min(INTERVALS_BEFORE_DOUBLING * interval, steps)
+        end = (
+            steps
+            if (interval, window) == windows[-1]
+            else min(INTERVALS_BEFORE_DOUBLING * interval, steps)
+        )
         number += _within(end, interval, window) - _within(begin, interval, window)
         begin = end
     return number
 
 
 def update_windows(config: ElementConfig) -> list[tuple[int, int]]:
-    """U and T_u, in the order in which they are used; only one of each where the run's length is known."""
+    """U and T_u, in the order in which they are used; only one of each where the run's length is
+    known."""
     if config.first_interval is None:
         return [(config.update_interval, config.update_steps)]
     steps = max(config.first_interval * config.update_steps // config.update_interval, 1)
@@ -347,20 +444,33 @@ def _within(steps: int, interval: int, window: int) -> int:
 
 
 def proposition_2_holds(
-    neighbour_distances: Float[Array, "B K"], memory_size: Int[Array, ""], bandwidth: float, tolerance: float
+    neighbour_distances: Float[Array, "B K"],
+    memory_size: Int[Array, ""],
+    bandwidth: float,
+    tolerance: float,
 ) -> Bool[Array, " B"]:
-    """Whether the farthest of the k neighbours is beyond √(2σ log((N−k)/ε)), so that the rest of the sum is below ε."""
+    """Whether the farthest of the k neighbours is beyond √(2σ log((N−k)/ε)), so that the rest of
+    the sum is below ε."""
     k = neighbour_distances.shape[1]
     others = jnp.maximum(memory_size - k, 0)
-    radius = jnp.sqrt(2.0 * bandwidth * jnp.maximum(jnp.log(jnp.maximum(others, 1) / tolerance), 0.0))
+    radius = jnp.sqrt(
+        2.0 * bandwidth * jnp.maximum(jnp.log(jnp.maximum(others, 1) / tolerance), 0.0)
+    )
     return (others == 0) | (neighbour_distances[:, -1] >= radius)
 
 
-def resolved_memory(config: ElementConfig, total_steps: int, on_cpu: bool) -> Literal["exact", "graph", "hnsw"]:
-    """Which memory `auto` means for a run of this length: exact on accelerators and for few states, else hnsw."""
+def resolved_memory(
+    config: ElementConfig, total_steps: int, on_cpu: bool
+) -> Literal["exact", "graph", "hnsw"]:
+    """Which memory `auto` means for a run of this length: exact on accelerators and for few states,
+    else hnsw."""
     if config.memory != "auto":
         return config.memory
-    return "hnsw" if on_cpu and states_remembered(total_steps, config) > LARGEST_EXACT_ON_CPU else "exact"
+    return (
+        "hnsw"
+        if on_cpu and states_remembered(total_steps, config) > LARGEST_EXACT_ON_CPU
+        else "exact"
+    )
 
 
 def entropy_ceiling(length: int) -> float:

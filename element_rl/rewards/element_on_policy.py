@@ -1,25 +1,31 @@
-"""ELEMENT for on-policy agents: r(s) = r_ep(s) + β · r_l(s), where the state just visited is judged by remembered ones.
+"""ELEMENT for on-policy agents: r(s) = r_ep(s) + β · r_l(s), where the state just visited is judged
+by remembered ones.
 
-An off-policy agent learns from an episode after its end, when the entropy of the episode is known. An on-policy agent learns
-from a rollout, a part of an episode still running. The paper (end of its method section): "record the episodic state entropy
-values for each state and assign the average entropy values of s^kNN to r_ep". So every remembered state, a *node*, keeps
-the entropy of the episode it was in (or, with `credit="state"`, what itself added to it), and
+An off-policy agent learns from an episode after its end, when the entropy of the episode is known.
+An on-policy agent learns from a rollout, a part of an episode still running. The paper (end of its
+method section): "record the episodic state entropy values for each state and assign the average
+entropy values of s^kNN to r_ep". So every remembered state, a *node*, keeps the entropy of the
+episode it was in (or, with `credit="state"`, what itself added to it), and
 
     r_ep(s) = mean over the k nodes nearest to s of their episodes' entropies        (an estimate of Eq. 11: nearby states
                                                                                      were in these episodes)
     r_l(s)  = log(1 + ‖distances to the k nearest nodes‖)                            (Eq. 15)
 
-Both are scaled to [0, 1] before they are added; before anything is remembered both are 0. A state is judged before its own
-episode has ended, so it is never its own neighbour. The paper has no table for Mario; Ant's settings are taken.
+Both are scaled to [0, 1] before they are added; before anything is remembered both are 0. A state
+is judged before its own episode has ended, so it is never its own neighbour. The paper has no table
+for Mario; Ant's settings are taken.
 
 Readings where the paper is silent:
-1. Which nodes answer for r_ep. With one memory that grows in the update windows only, r_ep would be 0 until t = U and later
-   tell of the episodes of the last window alone. So by default (`episodic_nodes="all"`) the nodes of r_ep are the states of
-   every ended episode, and those of r_l enter in the windows. `episodic_nodes="window"` is the one memory, taken literally.
-2. Over what minimum and maximum are taken: `normalisation`, see docs/methods/element.md. Over one rollout alone ("batch") the
-   level would be lost: the best and the worst rollout would both go from 0 to 1.
-3. Steps of a window. Several workers act at once and only the agent's step at the end of an episode is known: an
-   episode of N transitions that ended at step t is taken to have steps t − N … t − 1, exact for one worker.
+1. Which nodes answer for r_ep. With one memory that grows in the update windows only, r_ep would be
+   0 until t = U and later tell of the episodes of the last window alone. So by default
+   (`episodic_nodes="all"`) the nodes of r_ep are the states of every ended episode, and those of
+   r_l enter in the windows. `episodic_nodes="window"` is the one memory, taken literally.
+2. Over what minimum and maximum are taken: `normalisation`, see docs/methods/element.md. Over one
+   rollout alone ("batch") the level would be lost: the best and the worst rollout would both go
+   from 0 to 1.
+3. Steps of a window. Several workers act at once and only the agent's step at the end of an episode
+   is known: an episode of N transitions that ended at step t is taken to have steps t − N … t − 1,
+   exact for one worker.
 """
 
 from dataclasses import dataclass, field
@@ -30,7 +36,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from element_rl.replay import Episode
+from element_rl.replay.ring import Episode
 from element_rl.rewards.element import (
     ElementConfig,
     ElementReward,
@@ -48,18 +54,26 @@ TERMS = ("reward_episodic", "reward_lifelong")
 class OnPolicyElementConfig:
     """What the on-policy form adds to ELEMENT's own settings."""
 
-    element: ElementConfig = field(default_factory=ElementConfig)  # its `normalisation` is not used here
+    element: ElementConfig = field(
+        default_factory=ElementConfig
+    )  # its `normalisation` is not used here
     episodic_nodes: Literal["all", "window"] = (
         "all"  # r_ep asks the states of all ended episodes, or the lifelong memory
     )
-    normalisation: Literal["batch", "recent", "running"] = "recent"  # over one rollout, the last few, or all so far
+    normalisation: Literal["batch", "recent", "running"] = (
+        "recent"  # over one rollout, the last few, or all so far
+    )
     recent_rollouts: int = 100  # how many "recent" means; 100 of 300 steps are 30,000 steps
-    merge_distance: float = 0.01  # nodes that agree to this in every dimension are searched as one that counts for all
+    merge_distance: float = (
+        0.01  # nodes that agree to this in every dimension are searched as one that counts for all
+    )
 
     def __post_init__(self) -> None:
         for name, allowed in (("episodic_nodes", _NODES), ("normalisation", _NORMALISATIONS)):
             if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(allowed)}.")
+                raise ValueError(
+                    f"{name} is {getattr(self, name)!r}; choose one of {', '.join(allowed)}."
+                )
         if self.recent_rollouts < 1:
             raise ValueError(f"recent_rollouts must be at least 1, got {self.recent_rollouts}.")
         if self.merge_distance < 0:
@@ -85,17 +99,27 @@ class Judged(NamedTuple):
     """What a rollout is worth."""
 
     terms: Float[np.ndarray, "2 T"]  # r_ep and r_l in [0, 1]
-    low_high: Float[np.ndarray, "2 2"]  # of each term before scaling; (inf, −inf) where nothing is remembered
+    low_high: Float[
+        np.ndarray, "2 2"
+    ]  # of each term before scaling; (inf, −inf) where nothing is remembered
     distances: Float[np.ndarray, "T K"]  # to the lifelong nodes
 
 
 class OnPolicyElement:
     """The reward of one agent or of several: each has its own state, and none is shared."""
 
-    def __init__(self, config: OnPolicyElementConfig, state_dim: int, total_steps: int, max_episode_steps: int) -> None:
+    def __init__(
+        self,
+        config: OnPolicyElementConfig,
+        state_dim: int,
+        total_steps: int,
+        max_episode_steps: int,
+    ) -> None:
         self.config, self.state_dim = config, state_dim
         self._element = ElementReward(config.element)
-        spare = 4 * max_episode_steps  # episodes end where they end, not at the last step of the run
+        spare = (
+            4 * max_episode_steps
+        )  # episodes end where they end, not at the last step of the run
         remembered = states_remembered(total_steps + spare, config.element)
         self._lifelong = NodeStore(config.element, state_dim, remembered, config.merge_distance)
         asks_all = config.episodic_nodes == "all"
@@ -111,13 +135,17 @@ class OnPolicyElement:
         return OnPolicyElementState(
             episodic=self._episodic.create(),
             lifelong=self._lifelong.create(),
-            ranges=np.stack([np.full((2, rollouts), limit, np.float32) for limit in (np.inf, -np.inf)], axis=1),
+            ranges=np.stack(
+                [np.full((2, rollouts), limit, np.float32) for limit in (np.inf, -np.inf)], axis=1
+            ),
             rollouts=np.zeros((), np.int64),
             episodes=np.zeros((), np.int64),
             mean_squared_length=np.zeros((), np.float64),
         )
 
-    def reward(self, state: OnPolicyElementState, states: Float[np.ndarray, "T D"]) -> Float[np.ndarray, " T"]:
+    def reward(
+        self, state: OnPolicyElementState, states: Float[np.ndarray, "T D"]
+    ) -> Float[np.ndarray, " T"]:
         """r of consecutive states of a running episode (those the transitions of a rollout led to)."""
         episodic, lifelong = self._judge(state, states).terms
         weights = self.config.element
@@ -129,7 +157,9 @@ class OnPolicyElement:
         """Both terms in [0, 1], before their weights."""
         return dict(zip(TERMS, self._judge(state, states).terms, strict=True))
 
-    def count(self, state: OnPolicyElementState, states: Float[np.ndarray, "T D"]) -> OnPolicyElementState:
+    def count(
+        self, state: OnPolicyElementState, states: Float[np.ndarray, "T D"]
+    ) -> OnPolicyElementState:
         """The minimum and maximum of a rollout are counted for the scaling of later ones."""
         if self.config.normalisation == "batch":
             return state  # its ranges stay empty
@@ -137,7 +167,11 @@ class OnPolicyElement:
         ranges = state.ranges.copy()
         if self.config.normalisation == "running":
             low_high = np.stack(
-                [np.minimum(ranges[:, 0, 0], low_high[:, 0]), np.maximum(ranges[:, 1, 0], low_high[:, 1])], axis=1
+                [
+                    np.minimum(ranges[:, 0, 0], low_high[:, 0]),
+                    np.maximum(ranges[:, 1, 0], low_high[:, 1]),
+                ],
+                axis=1,
             )
         ranges[:, :, int(state.rollouts) % ranges.shape[2]] = low_high
         return state._replace(ranges=ranges, rollouts=state.rollouts + np.ones_like(state.rollouts))
@@ -151,9 +185,15 @@ class OnPolicyElement:
         episodes = int(state.episodes) + 1
         mean_squared_length = float(state.mean_squared_length)
         mean_squared_length += (length**2 - mean_squared_length) / episodes
-        noted = shares * length / max(mean_squared_length, 1.0) if self.config.element.length_weighted else shares
+        noted = (
+            shares * length / max(mean_squared_length, 1.0)
+            if self.config.element.length_weighted
+            else shares
+        )
         entropies = noted.astype(np.float32)
-        enters = np.asarray(in_update_window(step - length + np.arange(length), self.config.element))
+        enters = np.asarray(
+            in_update_window(step - length + np.arange(length), self.config.element)
+        )
         state = state._replace(
             episodic=self._episodic.append(state.episodic, states, entropies),
             lifelong=self._lifelong.append(state.lifelong, states[enters], entropies[enters]),
@@ -172,21 +212,31 @@ class OnPolicyElement:
 
     def _judge(self, state: OnPolicyElementState, states: Float[np.ndarray, "T D"]) -> Judged:
         """The memory is searched once for a rollout, though reward, terms and count all ask."""
-        if self._latest is not None and self._latest[0] is state and np.array_equal(self._latest[1], states):
+        if (
+            self._latest is not None
+            and self._latest[0] is state
+            and np.array_equal(self._latest[1], states)
+        ):
             return self._latest[2]
         k = self.config.element.num_neighbours
         distances, entropies = self._lifelong.query(state.lifelong, states, k)
         if self.config.episodic_nodes == "all":
             entropies = self._episodic.query(state.episodic, states, k).entropies
-        terms, low_high = self._scale(_padded(entropies, np.nan), _padded(distances, np.inf), state.ranges)
+        terms, low_high = self._scale(
+            _padded(entropies, np.nan), _padded(distances, np.inf), state.ranges
+        )
         judged = Judged(np.asarray(terms)[:, : len(states)], np.asarray(low_high), distances)
         self._latest = (state, states.copy(), judged)
         return judged
 
     def _scaled(
-        self, entropies: Float[Array, " T"], distances: Float[Array, "T K"], ranges: Float[Array, "2 2 R"]
+        self,
+        entropies: Float[Array, " T"],
+        distances: Float[Array, "T K"],
+        ranges: Float[Array, "2 2 R"],
     ) -> tuple[Float[Array, "2 T"], Float[Array, "2 2"]]:
-        """Terms in [0, 1] by the ranges and the rollout's own; rows that know no node, and padding, give 0."""
+        """Terms in [0, 1] by the ranges and the rollout's own; rows that know no node, and padding,
+        give 0."""
         terms, low_high = [], []
         values = (jnp.nan_to_num(entropies), self._element.novelty(distances))
         knowns = (~jnp.isnan(entropies), distances[:, 0] < jnp.inf)
@@ -201,7 +251,9 @@ class OnPolicyElement:
         shares = self._shares(_padded(states, 0.0), np.int32(len(states)))
         return np.asarray(shares, np.float64)[: len(states)]
 
-    def _padded_shares(self, states: Float[Array, "T D"], length: Int[Array, ""]) -> Float[Array, " T"]:
+    def _padded_shares(
+        self, states: Float[Array, "T D"], length: Int[Array, ""]
+    ) -> Float[Array, " T"]:
         rows = jnp.arange(states.shape[0])
         nothing = jnp.zeros((states.shape[0], 0))
         zeros = jnp.zeros(states.shape[0])
@@ -210,7 +262,8 @@ class OnPolicyElement:
 
 
 def padded_length(rows: int) -> int:
-    """The length that `rows` are padded to, so that few programs are compiled: 32, 40, 48, 56, 64, 80, … 256, 320, 384, …"""
+    """The length that `rows` are padded to, so that few programs are compiled: 32, 40, 48, 56, 64,
+    80, … 256, 320, 384, …"""
     step = 8
     while 8 * step < rows:
         step *= 2

@@ -1,13 +1,15 @@
 """Remembered states that know the entropy of their episode: what on-policy ELEMENT asks.
 
-Nodes are plain arrays, so a checkpoint of them is complete. The index that finds neighbours among them (`element_rl.memory`) is
-made of these arrays alone, in their order and in pieces of fixed size, and the few beyond the last whole piece are compared
-directly. So after a restart the index is made again, once, and gives the same neighbours as the one that had grown.
+Nodes are plain arrays, so a checkpoint of them is complete. The index that finds neighbours among
+them (`element_rl.memory`) is made of these arrays alone, in their order and in pieces of fixed
+size, and the few beyond the last whole piece are compared directly. So after a restart the index is
+made again, once, and gives the same neighbours as the one that had grown.
 
-Nodes that are equal, or nearly, are one *place* of the index, with their number and their mean entropy. Games show the same
-frame again and again: of 24,000 frames of a random walk through Rooms-v0 317 are different. An hnsw index cannot stand that:
-it links equal states to each other and to nothing else, and finds neighbours several times too far. The k nearest nodes are
-read off the k nearest places, so nothing is lost but the difference of nodes that are nearly equal.
+Nodes that are equal, or nearly, are one *place* of the index, with their number and their mean
+entropy. Games show the same frame again and again: of 24,000 frames of a random walk through
+Rooms-v0 317 are different. An hnsw index cannot stand that: it links equal states to each other and
+to nothing else, and finds neighbours several times too far. The k nearest nodes are read off the k
+nearest places, so nothing is lost but the difference of nodes that are nearly equal.
 """
 
 import hashlib
@@ -27,12 +29,17 @@ from element_rl.rewards.element import ElementConfig
 
 PIECE = 64  # places that enter an index together
 LARGEST_EXACT = 4_096  # on a CPU: searching so many for a rollout of 300 takes 16 ms, with hnsw 5
-CANDIDATES = 128  # places an hnsw query keeps in view; pieces are too alike for hnsw to choose by itself
-LINKS = 32  # of a place to others; twice hnsw's usual number, since all episodes begin in the same crowd of places
+CANDIDATES = (
+    128  # places an hnsw query keeps in view; pieces are too alike for hnsw to choose by itself
+)
+# of a place to others; twice hnsw's usual number, since all episodes begin in the same crowd of
+# places
+LINKS = 32
 
 
 class Nodes(NamedTuple):
-    """Remembered states in the order they came, each with the entropy of its episode; rows from `size` on are room."""
+    """Remembered states in the order they came, each with the entropy of its episode; rows from
+    `size` on are room."""
 
     states: Float[np.ndarray, "N D"]
     entropies: Float[np.ndarray, " N"]
@@ -49,25 +56,41 @@ class Neighbours(NamedTuple):
 class NodeStore:
     """Arrays of nodes that grow, and their nearest neighbours.
 
-    Rows are only ever added, so older states share the arrays of newer ones and still mean what they meant.
+    Rows are only ever added, so older states share the arrays of newer ones and still mean what
+    they meant.
     """
 
-    def __init__(self, config: ElementConfig, dim: int, capacity: int, merge_distance: float = 0.0) -> None:
-        self._config, self._dim, self._capacity, self._merge_distance = config, dim, capacity, merge_distance
+    def __init__(
+        self, config: ElementConfig, dim: int, capacity: int, merge_distance: float = 0.0
+    ) -> None:
+        self._config, self._dim, self._capacity, self._merge_distance = (
+            config,
+            dim,
+            capacity,
+            merge_distance,
+        )
         self._indexes: dict[int, _Index] = {}
 
     def create(self) -> Nodes:
         """Room for the nodes of a whole run, so that all checkpoints of it have the same shapes."""
         shape = (self._capacity, self._dim)
-        return Nodes(np.zeros(shape, np.float32), np.zeros(self._capacity, np.float32), np.zeros((), np.int64))
+        return Nodes(
+            np.zeros(shape, np.float32),
+            np.zeros(self._capacity, np.float32),
+            np.zeros((), np.int64),
+        )
 
-    def append(self, nodes: Nodes, states: Float[np.ndarray, "M D"], entropies: Float[np.ndarray, " M"]) -> Nodes:
+    def append(
+        self, nodes: Nodes, states: Float[np.ndarray, "M D"], entropies: Float[np.ndarray, " M"]
+    ) -> Nodes:
         """The nodes with more of them; what has no room any more is left out."""
         first = int(nodes.size)
         count = min(len(states), self._capacity - first)
         if count <= 0:
             return nodes
-        if first != self._index(nodes).written:  # another state went on from here: leave its rows alone
+        if (
+            first != self._index(nodes).written
+        ):  # another state went on from here: leave its rows alone
             nodes = Nodes(nodes.states.copy(), nodes.entropies.copy(), nodes.size)
         nodes.states[first : first + count] = states[:count]
         nodes.entropies[first : first + count] = entropies[:count]
@@ -87,8 +110,11 @@ class NodeStore:
         return _nearest_nodes(distances, ids, index.places, k)
 
     def _index(self, nodes: Nodes) -> "_Index":
-        """The index of these arrays; a new one for arrays that were made elsewhere, by restoring a checkpoint for instance."""
-        self._indexes = {key: index for key, index in self._indexes.items() if index.array() is not None}
+        """The index of these arrays; a new one for arrays that were made elsewhere, by restoring a
+        checkpoint for instance."""
+        self._indexes = {
+            key: index for key, index in self._indexes.items() if index.array() is not None
+        }
         found = self._indexes.get(id(nodes.states))
         if found is None:
             found = _Index(weakref.ref(nodes.states), _Places(self._new_memory()), int(nodes.size))
@@ -97,7 +123,9 @@ class NodeStore:
 
     def _new_memory(self) -> Memory:
         kind = self._config.memory
-        if kind == "auto":  # chosen once: a change on the way would depend on what had entered by then
+        if (
+            kind == "auto"
+        ):  # chosen once: a change on the way would depend on what had entered by then
             few = self._capacity <= LARGEST_EXACT or jax.default_backend() != "cpu"
             kind = "exact" if few else "hnsw"
         own: dict[str, dict[str, Any]] = {
@@ -122,7 +150,9 @@ class _Places:
     """Nodes without their repetitions."""
 
     memory: Memory
-    states: list[np.ndarray] = field(default_factory=list)  # those that wait to become a whole piece
+    states: list[np.ndarray] = field(
+        default_factory=list
+    )  # those that wait to become a whole piece
     number: dict[bytes, int] = field(default_factory=dict)  # of the place a node belongs to
     visits: list[int] = field(default_factory=list)
     entropy: list[float] = field(default_factory=list)  # mean over the visits
@@ -131,9 +161,15 @@ class _Places:
         """The rows from `first` on, one after the other."""
         rows = slice(first, int(nodes.size))
         states = nodes.states[rows]
-        keys = states if merge_distance == 0 else np.rint(states.astype(np.float64) / merge_distance).astype(np.int64)
+        keys = (
+            states
+            if merge_distance == 0
+            else np.rint(states.astype(np.float64) / merge_distance).astype(np.int64)
+        )
         for state, key, entropy in zip(states, keys, nodes.entropies[rows].tolist(), strict=True):
-            place = self.number.setdefault(hashlib.blake2b(key.tobytes(), digest_size=16).digest(), len(self.visits))
+            place = self.number.setdefault(
+                hashlib.blake2b(key.tobytes(), digest_size=16).digest(), len(self.visits)
+            )
             if place == len(self.visits):
                 self.visits.append(0)
                 self.entropy.append(0.0)
@@ -147,7 +183,8 @@ class _Places:
     def nearest(
         self, states: Float[np.ndarray, "Q D"], k: int
     ) -> tuple[Float[np.ndarray, "Q K"], Int[np.ndarray, "Q K"]]:
-        """Distances, ascending, and numbers of the k nearest places; inf and −1 where there are fewer."""
+        """Distances, ascending, and numbers of the k nearest places; inf and −1 where there are
+        fewer."""
         distances, ids = self.memory.query(states, k)
         if not self.states:
             return distances, ids
@@ -157,17 +194,22 @@ class _Places:
         together = np.concatenate([distances, own], axis=1)
         together_ids = np.concatenate([ids, np.broadcast_to(numbers, own.shape)], axis=1)
         order = np.argsort(together, axis=1, kind="stable")[:, :k]
-        return np.take_along_axis(together, order, axis=1), np.take_along_axis(together_ids, order, axis=1)
+        return np.take_along_axis(together, order, axis=1), np.take_along_axis(
+            together_ids, order, axis=1
+        )
 
 
 def _nearest_nodes(
     distances: Float[np.ndarray, "Q K"], ids: Int[np.ndarray, "Q K"], places: _Places, k: int
 ) -> Neighbours:
-    """A place that was visited n times counts as n nodes, until there are k. Of more visits than that the mean counts."""
+    """A place that was visited n times counts as n nodes, until there are k. Of more visits than
+    that the mean counts."""
     if not places.visits:
         return Neighbours(distances, np.full(len(distances), np.nan, np.float32))
     found, place = ids >= 0, np.maximum(ids, 0)
-    visits = np.where(found, np.asarray([places.visits[i] for i in place.ravel()]).reshape(place.shape), 0)
+    visits = np.where(
+        found, np.asarray([places.visits[i] for i in place.ravel()]).reshape(place.shape), 0
+    )
     entropies = np.asarray([places.entropy[i] for i in place.ravel()]).reshape(place.shape)
     until = np.cumsum(visits, axis=1)
     counted = np.clip(k - (until - visits), 0, visits)
@@ -181,8 +223,8 @@ def _nearest_nodes(
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """FAISS in one thread: the environments of an on-policy agent want the other cores, and threads that wait for each other
-    on busy cores take ten times as long as one."""
+    """FAISS in one thread: the environments of an on-policy agent want the other cores, and threads
+    that wait for each other on busy cores take ten times as long as one."""
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     try:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from element_rl.replay import Episode, Transitions
+from element_rl.replay.ring import Episode, Transitions
 from element_rl.rewards.interface import RewardSpec
 
 
@@ -30,7 +30,9 @@ class ExtrinsicReward:
     def observe(self, state: Any, episode: Episode) -> tuple[Any, dict[str, Array]]:
         return state, {}
 
-    def update(self, state: Any, batch: Transitions, key: PRNGKeyArray) -> tuple[Any, dict[str, Array]]:
+    def update(
+        self, state: Any, batch: Transitions, key: PRNGKeyArray
+    ) -> tuple[Any, dict[str, Array]]:
         return state, {}
 
     def reward(self, state: Any, batch: Transitions) -> Float[Array, " B"]:

@@ -1,7 +1,8 @@
 """Intrinsic curiosity: what the agent does and cannot foresee is interesting (Pathak et al., 2017).
 
-https://arxiv.org/abs/1705.05363; the variant for vectors from the URL benchmark, https://arxiv.org/abs/2110.15191. Features φ
-are those from which the agent's own action can be told, and a forward model says what they will be:
+https://arxiv.org/abs/1705.05363; the variant for vectors from the URL benchmark,
+https://arxiv.org/abs/2110.15191. Features φ are those from which the agent's own action can be
+told, and a forward model says what they will be:
 
     â      = g(φ(s), φ(s'))              L_I = E ‖â − a‖² / A                inverse model (`inverse_model.py`)
     φ̂(s') = f(φ(s), a)                   L_F = E ½ ‖φ̂(s') − φ(s')‖²        forward model
@@ -9,25 +10,29 @@ are those from which the agent's own action can be told, and a forward model say
     r      = η/2 ‖φ̂(s') − φ(s')‖²                                           form "paper"
     r      = log(1 + η ‖φ̂(s') − φ(s')‖)                                     form "urlb": the distance, not its square
 
-Where gradients go, as in the authors' code: L_I trains g and φ; L_F trains f and, through both its input φ(s) and its target
-φ(s'), φ as well. L_F alone would let φ collapse to a constant, which is foreseen perfectly; L_I, which has four times its
-weight, forbids that, for no action can be told from a constant. No gradient is stopped. The bonus itself trains nothing.
+Where gradients go, as in the authors' code: L_I trains g and φ; L_F trains f and, through both its
+input φ(s) and its target φ(s'), φ as well. L_F alone would let φ collapse to a constant, which is
+foreseen perfectly; L_I, which has four times its weight, forbids that, for no action can be told
+from a constant. No gradient is stopped. The bonus itself trains nothing.
 
-There is no normaliser: not of observations, not of features, not of the bonus. Its size follows the scale of φ and
-falls as the forward model learns; the SAC temperature has to follow it.
+There is no normaliser: not of observations, not of features, not of the bonus. Its size follows the
+scale of φ and falls as the forward model learns; the SAC temperature has to follow it.
 
-Settings: β = 0.2, Adam with learning rate 1e-3 (the paper; its code has 1e-4 and a loss ten times as large, the URL benchmark
-1e-4), 288 features and hidden layers of 256 in g and f (the code). η is 0.01 in the code, against a game score clipped
-to ±1; here the bonus is all there is, and η = 1 as in the URL benchmark.
+Settings: β = 0.2, Adam with learning rate 1e-3 (the paper; its code has 1e-4 and a loss ten times
+as large, the URL benchmark 1e-4), 288 features and hidden layers of 256 in g and f (the code). η is
+0.01 in the code, against a game score clipped to ±1; here the bonus is all there is, and η = 1 as
+in the URL benchmark.
 
 Departures:
-1. SAC instead of A3C: all parts learn from replayed batches, one step per SAC step, and the bonus of a transition is computed
-   anew whenever it is sampled.
+1. SAC instead of A3C: all parts learn from replayed batches, one step per SAC step, and the bonus
+   of a transition is computed anew whenever it is sampled.
 2. Actions are continuous: L_I is a squared error over tanh outputs, not a cross-entropy.
-3. Observations are vectors: φ has two layers of 256 ReLU units and a linear one where the original has four convolutions
-   with ELU. The URL benchmark has no φ for vectors (it predicts the observation itself), hidden layers of 1024, and unsquared
-   distances in both losses with equal weights; form "urlb" takes its bonus only.
-4. The policy is not trained through this loss: the paper's joint objective −λ E[Σ r] + L is split, SAC has its own part.
+3. Observations are vectors: φ has two layers of 256 ReLU units and a linear one where the original
+   has four convolutions with ELU. The URL benchmark has no φ for vectors (it predicts the
+   observation itself), hidden layers of 1024, and unsquared distances in both losses with equal
+   weights; form "urlb" takes its bonus only.
+4. The policy is not trained through this loss: the paper's joint objective −λ E[Σ r] + L is split,
+   SAC has its own part.
 5. Layers start as `element_rl.mlp` says.
 """
 
@@ -41,7 +46,7 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from element_rl.mlp import MLP
-from element_rl.replay import Episode, Transitions
+from element_rl.replay.ring import Episode, Transitions
 from element_rl.rewards.interface import RewardSpec
 from element_rl.rewards.inverse_model import InverseModel, inverse_loss
 
@@ -57,13 +62,18 @@ class IcmConfig:
     forward_weight: float = 0.2  # β, share of the forward loss in the joint one
     learning_rate: float = 1e-3  # of all three, Adam
     reward_scale: float = 1.0  # η
-    form: Literal["paper", "urlb"] = "paper"  # half the squared error, or the logarithm of 1 + error
+    form: Literal["paper", "urlb"] = (
+        "paper"  # half the squared error, or the logarithm of 1 + error
+    )
 
     def __post_init__(self) -> None:
         sizes = ("encoder_sizes", "inverse_sizes", "forward_sizes")
         for name, valid, wanted in (
             ("feature_dim", self.feature_dim > 0, "at least 1"),
-            *((name, all(size > 0 for size in getattr(self, name)), "positive widths") for name in sizes),
+            *(
+                (name, all(size > 0 for size in getattr(self, name)), "positive widths")
+                for name in sizes
+            ),
             ("forward_weight", 0.0 < self.forward_weight < 1.0, "above 0 and below 1"),
             ("learning_rate", self.learning_rate > 0.0, "above 0"),
             ("reward_scale", self.reward_scale > 0.0, "above 0"),
@@ -106,7 +116,12 @@ class IcmReward:
         config, features, actions = self.config, self.config.feature_dim, spec.action_dim
         models = CuriosityModels(
             inverse=InverseModel.create(
-                inverse_key, spec.observation_dim, actions, features, config.encoder_sizes, config.inverse_sizes
+                inverse_key,
+                spec.observation_dim,
+                actions,
+                features,
+                config.encoder_sizes,
+                config.inverse_sizes,
             ),
             forward=MLP.create(forward_key, (features + actions, *config.forward_sizes, features)),
         )
@@ -116,10 +131,14 @@ class IcmReward:
         """Nothing is kept of an episode: all is learnt from batches."""
         return state, {}
 
-    def update(self, state: IcmState, batch: Transitions, key: PRNGKeyArray) -> tuple[IcmState, dict[str, Array]]:
+    def update(
+        self, state: IcmState, batch: Transitions, key: PRNGKeyArray
+    ) -> tuple[IcmState, dict[str, Array]]:
         """One step of φ, g and f on the joint loss."""
         del key
-        gradient, metrics = jax.grad(curiosity_loss, has_aux=True)(state.models, batch, self.config.forward_weight)
+        gradient, metrics = jax.grad(curiosity_loss, has_aux=True)(
+            state.models, batch, self.config.forward_weight
+        )
         updates, optimiser = optax.adam(self.config.learning_rate).update(gradient, state.optimiser)
         return IcmState(optax.apply_updates(state.models, updates), optimiser), metrics
 

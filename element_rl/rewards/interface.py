@@ -5,8 +5,8 @@
     update(state, batch, key) -> (state, metrics)   one learning step, for methods that learn
     reward(state, batch) -> [B]                     pure; what the learner gets
 
-These are names, not code to inherit. A reward that keeps nothing says so with an empty `note_shapes`. `reward_terms` splits
-the reward into its named parts for the log.
+These are names, not code to inherit. A reward that keeps nothing says so with an empty
+`note_shapes`. `reward_terms` splits the reward into its named parts for the log.
 
 A reward may offer more, and whoever uses rewards asks for that, never for their type:
 
@@ -21,7 +21,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from element_rl.replay import Episode, Transitions
+from element_rl.replay.ring import Episode, Transitions
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,9 @@ class Reward(Protocol):
 
     def observe(self, state: Any, episode: Episode) -> tuple[Any, dict[str, Array]]: ...
 
-    def update(self, state: Any, batch: Transitions, key: PRNGKeyArray) -> tuple[Any, dict[str, Array]]: ...
+    def update(
+        self, state: Any, batch: Transitions, key: PRNGKeyArray
+    ) -> tuple[Any, dict[str, Array]]: ...
 
     def reward(self, state: Any, batch: Transitions) -> Float[Array, " B"]: ...
 
@@ -67,7 +69,9 @@ class Entering(NamedTuple):
     states: Float[Array, "T D"]
     values: Float[Array, " T"]
     number: Int[Array, ""]  # how many rows are true
-    rank: Int[Array, " T"]  # of each row of the episode among those entering; NO_NODE for the others
+    rank: Int[
+        Array, " T"
+    ]  # of each row of the episode among those entering; NO_NODE for the others
 
 
 @runtime_checkable

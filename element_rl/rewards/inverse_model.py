@@ -1,8 +1,10 @@
-"""An encoder that keeps what the agent controls: features from which the action between two observations can be told.
+"""An encoder that keeps what the agent controls: features from which the action between two
+observations can be told.
 
     φ(s), φ(s') → â,     L = E ‖a − â‖² / A
 
-(Pathak et al., 2017, for continuous actions.) ICM, APT, NGU and E3B look at the world through it; each trains its own.
+(Pathak et al., 2017, for continuous actions.) ICM, APT, NGU and E3B look at the world through it;
+each trains its own.
 """
 
 from collections.abc import Sequence
@@ -16,7 +18,8 @@ from element_rl.mlp import MLP
 
 
 class InverseModel(eqx.Module):
-    """An encoder and a head that tells the action from two encodings. A pytree of arrays and of nothing else."""
+    """An encoder and a head that tells the action from two encodings. A pytree of arrays and of
+    nothing else."""
 
     encoder: MLP
     head: MLP
@@ -39,9 +42,13 @@ class InverseModel(eqx.Module):
     def features(self, observation: Float[Array, "B O"]) -> Float[Array, "B F"]:
         return self.encoder(observation)
 
-    def __call__(self, observation: Float[Array, "B O"], next_observation: Float[Array, "B O"]) -> Float[Array, "B A"]:
+    def __call__(
+        self, observation: Float[Array, "B O"], next_observation: Float[Array, "B O"]
+    ) -> Float[Array, "B A"]:
         """The action that led from one observation to the other, in (−1, 1)."""
-        both = jnp.concatenate([self.features(observation), self.features(next_observation)], axis=-1)
+        both = jnp.concatenate(
+            [self.features(observation), self.features(next_observation)], axis=-1
+        )
         return jnp.tanh(self.head(both))
 
 

@@ -1,30 +1,38 @@
-"""NGU, Never Give Up (Badia et al., 2020, arXiv:2002.06038): new within the episode, times how new over all training.
+"""NGU, Never Give Up (Badia et al., 2020, arXiv:2002.06038): new within the episode, times how new
+over all training.
 
     r      = r_ep · min(max(α, 1), L)                                   (Eq. 1)
     r_ep   = 0 if s > s_m else 1/s,    s = √(Σ_j K_j) + c               (Eq. 2, Algorithm 1)
     K_j    = ε / (max(d_j²/d_m² − ξ, 0) + ε)                            (Eq. 3 with the cluster rule of Algorithm 1)
     α      = 1 + (err − mean(err)) / std(err),    err(x) = ‖ĝ(x) − g(x)‖²
 
-d_1² … d_k² are the squared distances of f(x_{t+1}) to its k nearest among f(x_0) … f(x_t), the memory of this episode; d_m² is
-the mean of all such distances so far, these included. Then f(x_{t+1}) joins the memory, also when x_{t+1} is terminal; the
-next episode starts with an empty one. f is learned with an inverse model; g is a fixed random network, which ĝ learns to
-predict. Defaults are the paper's Table 6. No loop over time is needed: d_m² after every step is a cumulative sum.
+d_1² … d_k² are the squared distances of f(x_{t+1}) to its k nearest among f(x_0) … f(x_t), the
+memory of this episode; d_m² is the mean of all such distances so far, these included. Then
+f(x_{t+1}) joins the memory, also when x_{t+1} is terminal; the next episode starts with an empty
+one. f is learned with an inverse model; g is a fixed random network, which ĝ learns to predict.
+Defaults are the paper's Table 6. No loop over time is needed: d_m² after every step is a cumulative
+sum.
 
 Readings where the paper is silent:
-1. Fewer than k states remembered: the sum is over those there are, and d_m² is updated with as many distances.
-2. The running average d_m², and mean and standard deviation of err, weigh everything since training began alike.
-   They are one agent's; d_m² = 0, when every state was the same, makes every K_j 1.
+1. Fewer than k states remembered: the sum is over those there are, and d_m² is updated with as many
+   distances.
+2. The running average d_m², and mean and standard deviation of err, weigh everything since training
+   began alike. They are one agent's; d_m² = 0, when every state was the same, makes every K_j 1.
 3. Kernel ε: the text says 10⁻³, Table 6 says 10⁻⁴; the table is followed.
 4. The L2 term is `l2_weight` times the sum of the squared weights, without biases.
 
 Departures from the paper:
-1. A bonus only: no mixture of policies with different weights (UVFA), no β, no retrace, no recurrent agent.
-2. f and ĝ are trained on the replay batches SAC learns from, one step per update, not on sequences of R2D2.
-3. r_ep is noted once, when the episode ends, with f as it is then, and not computed again as f learns. (In the paper actors
-   compute it while acting, with an f that is updated once per episode.) α is computed anew for each sampled batch.
-4. Observations are vectors: MLPs take the place of convolutions, and the inverse model has a squared error in the place of a
-   softmax. The observations enter as they are.
-5. The memory of 30,000 is a ring in the paper; here it must hold the longest episode, and a longer one is refused.
+1. A bonus only: no mixture of policies with different weights (UVFA), no β, no retrace, no
+   recurrent agent.
+2. f and ĝ are trained on the replay batches SAC learns from, one step per update, not on sequences
+   of R2D2.
+3. r_ep is noted once, when the episode ends, with f as it is then, and not computed again as f
+   learns. (In the paper actors compute it while acting, with an f that is updated once per
+   episode.) α is computed anew for each sampled batch.
+4. Observations are vectors: MLPs take the place of convolutions, and the inverse model has a
+   squared error in the place of a softmax. The observations enter as they are.
+5. The memory of 30,000 is a ring in the paper; here it must hold the longest episode, and a longer
+   one is refused.
 """
 
 from collections.abc import Mapping
@@ -38,7 +46,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from element_rl.distances import squared_distances
 from element_rl.mlp import MLP
-from element_rl.replay import Episode, Transitions
+from element_rl.replay.ring import Episode, Transitions
 from element_rl.rewards.interface import RewardSpec
 from element_rl.rewards.inverse_model import InverseModel, inverse_loss
 from element_rl.rewards.scaling import Moments, empty_moments, standard_deviation, with_values
@@ -50,9 +58,13 @@ class NguConfig:
 
     num_neighbours: int = 10  # k
     kernel_epsilon: float = 1e-4  # ε
-    cluster_distance: float = 0.008  # ξ: what is nearer than this, after division by d_m², counts as the same state
+    cluster_distance: float = (
+        0.008  # ξ: what is nearer than this, after division by d_m², counts as the same state
+    )
     pseudo_count: float = 0.001  # c: bounds the episodic reward by 1/c
-    max_similarity: float = 8.0  # s_m: no reward for states more similar than this; never met while √k + c is below it
+    max_similarity: float = (
+        8.0  # s_m: no reward for states more similar than this; never met while √k + c is below it
+    )
     max_modulator: float = 5.0  # L
     memory_capacity: int = 30_000  # states; the longest episode must fit
     embedding_dim: int = 32  # of f
@@ -68,8 +80,14 @@ class NguConfig:
     def __post_init__(self) -> None:
         for name, valid, range_ in (
             *((name, getattr(self, name) > 0, "a number above 0") for name in _POSITIVE),
-            *((name, getattr(self, name) >= 0, "0 or more") for name in ("cluster_distance", "l2_weight")),
-            *((name, min(getattr(self, name), default=1) > 0, "positive widths") for name in _WIDTHS),
+            *(
+                (name, getattr(self, name) >= 0, "0 or more")
+                for name in ("cluster_distance", "l2_weight")
+            ),
+            *(
+                (name, min(getattr(self, name), default=1) > 0, "positive widths")
+                for name in _WIDTHS
+            ),
             ("max_modulator", self.max_modulator >= 1, "1 or more"),
         ):
             if not valid:
@@ -91,7 +109,8 @@ class RunningMean(NamedTuple):
 
 
 class NguState(NamedTuple):
-    """What the reward of one agent knows; the episodic memory is empty between episodes, so it is not here."""
+    """What the reward of one agent knows; the episodic memory is empty between episodes, so it is
+    not here."""
 
     inverse_model: InverseModel  # f and its head
     inverse_optimiser: PyTree[Array]
@@ -120,7 +139,8 @@ class NguReward:
         config = self.config
         if spec.max_episode_steps > config.memory_capacity:
             raise ValueError(
-                f"Episodes of up to {spec.max_episode_steps} steps do not fit NGU's episodic memory of "
+                f"Episodes of up to {spec.max_episode_steps} steps do not fit NGU's episodic "
+                "memory of "
                 f"{config.memory_capacity} states: raise memory_capacity."
             )
         inverse_key, target_key, predictor_key = jax.random.split(key, 3)
@@ -152,19 +172,27 @@ class NguReward:
             embeddings[:-1], embeddings[1:], episode.mask, state.squared_distances, self.config
         )
         errors = prediction_error(state.predictor, state.target, episode.next_observation)
-        state = state._replace(squared_distances=seen, errors=with_values(state.errors, errors, episode.mask))
+        state = state._replace(
+            squared_distances=seen, errors=with_values(state.errors, errors, episode.mask)
+        )
         return state, {"episodic_novelty": novelty}
 
-    def update(self, state: NguState, batch: Transitions, key: PRNGKeyArray) -> tuple[NguState, dict[str, Array]]:
+    def update(
+        self, state: NguState, batch: Transitions, key: PRNGKeyArray
+    ) -> tuple[NguState, dict[str, Array]]:
         del key  # nothing here is random
         gradient, told = jax.grad(regularised_inverse_loss, has_aux=True)(
             state.inverse_model, batch, self.config.l2_weight
         )
-        inverse_model, inverse_optimiser = _step(gradient, state.inverse_optimiser, state.inverse_model, self.config)
+        inverse_model, inverse_optimiser = _step(
+            gradient, state.inverse_optimiser, state.inverse_model, self.config
+        )
         error, gradient = jax.value_and_grad(mean_prediction_error)(
             state.predictor, state.target, batch.next_observation
         )
-        predictor, predictor_optimiser = _step(gradient, state.predictor_optimiser, state.predictor, self.config)
+        predictor, predictor_optimiser = _step(
+            gradient, state.predictor_optimiser, state.predictor, self.config
+        )
         state = state._replace(
             inverse_model=inverse_model,
             inverse_optimiser=inverse_optimiser,
@@ -194,9 +222,11 @@ def episodic_novelty(
     seen: RunningMean,
     config: NguConfig,
 ) -> tuple[Float[Array, " T"], RunningMean]:
-    """r_ep of each transition from f(x_t) (`before`) to f(x_{t+1}) (`after`), and d_m² after the episode.
+    """r_ep of each transition from f(x_t) (`before`) to f(x_{t+1}) (`after`), and d_m² after the
+    episode.
 
-    Row t of the distances is that of f(x_{t+1}) to f(x_0) … f(x_t). Padding gets 0 and changes nothing.
+    Row t of the distances is that of f(x_{t+1}) to f(x_0) … f(x_t). Padding gets 0 and changes
+    nothing.
     """
     row = jnp.arange(mask.shape[0])
     remembered = (row[None, :] <= row[:, None]) & mask[:, None]
@@ -208,7 +238,8 @@ def episodic_novelty(
     number = jnp.cumsum(jnp.sum(present, axis=1).astype(nearest.dtype))
     total = jnp.cumsum(jnp.sum(nearest, axis=1))
     count = seen.number + number
-    # The mean moves by the episode's deviation from it: a sum over all training would swallow single distances in float32.
+    # The mean moves by the episode's deviation from it: a sum over all training would swallow
+    # single distances in float32.
     mean = seen.mean + (total - number * seen.mean) / jnp.maximum(count, 1.0)
 
     normalised = nearest / jnp.where(mean > 0, mean, 1.0)[:, None]
@@ -219,12 +250,16 @@ def episodic_novelty(
     return novelty, RunningMean(count[-1], mean[-1])
 
 
-def prediction_error(predictor: MLP, target: MLP, observation: Float[Array, "B O"]) -> Float[Array, " B"]:
+def prediction_error(
+    predictor: MLP, target: MLP, observation: Float[Array, "B O"]
+) -> Float[Array, " B"]:
     """err(x) = ‖ĝ(x) − g(x)‖²."""
     return jnp.sum((predictor(observation) - target(observation)) ** 2, axis=-1)
 
 
-def mean_prediction_error(predictor: MLP, target: MLP, observation: Float[Array, "B O"]) -> Float[Array, ""]:
+def mean_prediction_error(
+    predictor: MLP, target: MLP, observation: Float[Array, "B O"]
+) -> Float[Array, ""]:
     """What ĝ minimises."""
     return jnp.mean(prediction_error(predictor, target, observation))
 
@@ -238,12 +273,15 @@ def regularised_inverse_loss(
     return told + l2_weight * squares, told
 
 
-def _step(gradient: Any, optimiser_state: Any, parameters: Any, config: NguConfig) -> tuple[Any, Any]:
+def _step(
+    gradient: Any, optimiser_state: Any, parameters: Any, config: NguConfig
+) -> tuple[Any, Any]:
     updates, optimiser_state = _optimiser(config).update(gradient, optimiser_state, parameters)
     return optax.apply_updates(parameters, updates), optimiser_state
 
 
 def _optimiser(config: NguConfig) -> optax.GradientTransformation:
     return optax.chain(
-        optax.clip_by_global_norm(config.max_gradient_norm), optax.adam(config.learning_rate, eps=config.adam_epsilon)
+        optax.clip_by_global_norm(config.max_gradient_norm),
+        optax.adam(config.learning_rate, eps=config.adam_epsilon),
     )

@@ -1,26 +1,30 @@
-"""RE3: how far a state is from its k-th nearest neighbour in the replay, seen through a fixed random encoder.
+"""RE3: how far a state is from its k-th nearest neighbour in the replay, seen through a fixed
+random encoder.
 
     y = f(s'),      r(s') = log(‖y − y_kNN‖ + 1)                  (form "paper")
                     r(s') = ‖y − y_kNN‖ / running std of it       (form "code")
 
-State Entropy Maximization with Random Encoders for Efficient Exploration, https://arxiv.org/abs/2102.09430; the official code
-is github.com/younggyoseo/RE3 (rad_re3). The reward is, up to constants, the state's share of the k-nearest-neighbour estimate
-of the entropy of all states in the replay. Official settings: k = 3 without the state itself, 50-dimensional encodings that
-end in a LayerNorm and a tanh, the whole replay of 100,000 as neighbours.
+State Entropy Maximization with Random Encoders for Efficient Exploration,
+https://arxiv.org/abs/2102.09430; the official code is github.com/younggyoseo/RE3 (rad_re3). The
+reward is, up to constants, the state's share of the k-nearest-neighbour estimate of the entropy of
+all states in the replay. Official settings: k = 3 without the state itself, 50-dimensional
+encodings that end in a LayerNorm and a tanh, the whole replay of 100,000 as neighbours.
 
-The paper prints the logarithm; the official SAC code has none and divides by the standard deviation of all distances so far.
-The paper mixes r with the extrinsic reward by β_t = β_0 (1 − ρ)^t. There is none here, so there is no β: its constant would
-be a scale of the only reward, its decay would end exploration.
+The paper prints the logarithm; the official SAC code has none and divides by the standard deviation
+of all distances so far. The paper mixes r with the extrinsic reward by β_t = β_0 (1 − ρ)^t. There
+is none here, so there is no β: its constant would be a scale of the only reward, its decay would
+end exploration.
 
 Departures:
-1. Neighbours come from the last 4,096 draws from the replay (`sample_pool`), not from all of it: distances are larger by a
-   factor that is nearly the same for all states. `pool_size` sets how many.
-2. By default y is the state vector of ELEMENT (its shared random encoder beside position and orientation), as the ELEMENT
-   paper compares. `space="observation"` encodes the observation alone with RE3's own 50 dimensions; an MLP, since the
-   official encoder is convolutional.
+1. Neighbours come from the last 4,096 draws from the replay (`sample_pool`), not from all of it:
+   distances are larger by a factor that is nearly the same for all states. `pool_size` sets how
+   many.
+2. By default y is the state vector of ELEMENT (its shared random encoder beside position and
+   orientation), as the ELEMENT paper compares. `space="observation"` encodes the observation alone
+   with RE3's own 50 dimensions; an MLP, since the official encoder is convolutional.
 3. The bonus is about the next observation. The official code encodes the current one.
-4. The bonus is recomputed for every sampled batch, as in the official SAC code; with few neighbours in the pool the farthest
-   stands for the k-th, and with none the bonus is 0.
+4. The bonus is recomputed for every sampled batch, as in the official SAC code; with few neighbours
+   in the pool the farthest stands for the k-th, and with none the bonus is 0.
 """
 
 from collections.abc import Mapping
@@ -32,7 +36,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from element_rl.mlp import MLP
-from element_rl.replay import Episode, Transitions
+from element_rl.replay.ring import Episode, Transitions
 from element_rl.rewards.interface import RewardSpec
 from element_rl.rewards.sample_pool import (
     Pool,
@@ -51,7 +55,9 @@ class Re3Config:
 
     num_neighbours: int = 3  # k, the state itself not counted
     form: Literal["paper", "code"] = "paper"  # log(d + 1), or d over its running standard deviation
-    space: Literal["state", "observation"] = "state"  # compare ELEMENT's state vectors, or encode observations anew
+    space: Literal["state", "observation"] = (
+        "state"  # compare ELEMENT's state vectors, or encode observations anew
+    )
     pool_size: int = 4_096  # draws from the replay that a state is compared with
     feature_dim: int = 50  # of the encoder for space="observation"
     hidden_sizes: tuple[int, ...] = (64, 64)  # of that encoder; those of ELEMENT's
@@ -59,11 +65,16 @@ class Re3Config:
     def __post_init__(self) -> None:
         if not 0 < self.num_neighbours < self.pool_size:
             sizes = f"k {self.num_neighbours} and a pool of {self.pool_size}"
-            raise ValueError(f"RE3 needs at least one neighbour and a pool larger than their number, got {sizes}.")
+            raise ValueError(
+                "RE3 needs at least one neighbour and a pool larger than their number, got "
+                f"{sizes}."
+            )
         if self.form not in ("paper", "code"):
             raise ValueError(f"The form of RE3 must be 'paper' or 'code', got {self.form!r}.")
         if self.space not in ("state", "observation"):
-            raise ValueError(f"The space of RE3 must be 'state' or 'observation', got {self.space!r}.")
+            raise ValueError(
+                f"The space of RE3 must be 'state' or 'observation', got {self.space!r}."
+            )
         if min(self.feature_dim, *self.hidden_sizes) < 1:
             sizes = f"{self.hidden_sizes} and {self.feature_dim}"
             raise ValueError(f"The layers of RE3's encoder must be at least 1 wide, got {sizes}.")
@@ -102,13 +113,18 @@ class Re3Reward:
     def observe(self, state: Re3State, episode: Episode) -> tuple[Re3State, dict[str, Array]]:
         return state, {}
 
-    def update(self, state: Re3State, batch: Transitions, key: PRNGKeyArray) -> tuple[Re3State, dict[str, Array]]:
+    def update(
+        self, state: Re3State, batch: Transitions, key: PRNGKeyArray
+    ) -> tuple[Re3State, dict[str, Array]]:
         del key
         return self.with_transitions(state, batch), {}
 
     def with_transitions(self, state: Re3State, batch: Transitions) -> Re3State:
-        """The batch enters the pool; its distances enter the running standard deviation that form "code" divides by."""
-        state = state._replace(pool=with_batch(state.pool, _vectors(state, batch), transition_identity(batch)))
+        """The batch enters the pool; its distances enter the running standard deviation that form
+        "code" divides by."""
+        state = state._replace(
+            pool=with_batch(state.pool, _vectors(state, batch), transition_identity(batch))
+        )
         if self.config.form == "code":
             moments = with_values(state.distance_moments, self.distance(state, batch))
             state = state._replace(distance_moments=moments)
@@ -131,7 +147,9 @@ class Re3Reward:
         """‖y − y_kNN‖ within the pool."""
         identity = transition_identity(batch)
         return kth_distance(
-            neighbour_distances(_vectors(state, batch), identity, state.pool, self.config.num_neighbours)
+            neighbour_distances(
+                _vectors(state, batch), identity, state.pool, self.config.num_neighbours
+            )
         )
 
 

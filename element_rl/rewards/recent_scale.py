@@ -1,9 +1,10 @@
 """Another reward, divided by its own recent standard deviation.
 
-SAC weighs its reward against the entropy of its policy, so the size of a bonus matters. Most of the published bonuses come from
-agents that normalise advantages (PPO, A3C), for which it does not; and a bonus that a network learns away shrinks by orders
-of magnitude within a run. `RecentlyScaled` keeps exponential averages of the reward's mean and mean square over the sampled
-batches and gives r / σ, with no mean subtracted: ratios between states stay as they are.
+SAC weighs its reward against the entropy of its policy, so the size of a bonus matters. Most of the
+published bonuses come from agents that normalise advantages (PPO, A3C), for which it does not; and
+a bonus that a network learns away shrinks by orders of magnitude within a run. `RecentlyScaled`
+keeps exponential averages of the reward's mean and mean square over the sampled batches and gives r
+/ σ, with no mean subtracted: ratios between states stay as they are.
 
     m ← m + ρ (E[r] − m)        q ← q + ρ (E[r²] − q)        σ² = q − m²,   both corrected for their start at 0 (as Adam's)
 """
@@ -15,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from element_rl.replay import Episode, Transitions
+from element_rl.replay.ring import Episode, Transitions
 from element_rl.rewards.interface import Reward, RewardSpec
 
 SMALLEST_DEVIATION = 1e-12
@@ -40,7 +41,9 @@ class RecentlyScaled:
 
     def __post_init__(self) -> None:
         if not 0.0 < self.rate <= 1.0:
-            raise ValueError(f"rate of the recent scale must be above 0 and at most 1, got {self.rate}.")
+            raise ValueError(
+                f"rate of the recent scale must be above 0 and at most 1, got {self.rate}."
+            )
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -57,7 +60,9 @@ class RecentlyScaled:
         inner, notes = self.inner.observe(state.inner, episode)
         return state._replace(inner=inner), notes
 
-    def update(self, state: ScaledState, batch: Transitions, key: PRNGKeyArray) -> tuple[ScaledState, dict[str, Array]]:
+    def update(
+        self, state: ScaledState, batch: Transitions, key: PRNGKeyArray
+    ) -> tuple[ScaledState, dict[str, Array]]:
         inner, metrics = self.inner.update(state.inner, batch, key)
         values = self.inner.reward(inner, batch)
         state = ScaledState(

@@ -1,21 +1,27 @@
-"""RISE: a power of the distance to the k-th nearest neighbour, from the Rényi entropy of the states.
+"""RISE: a power of the distance to the k-th nearest neighbour, from the Rényi entropy of the
+states.
 
     r(s') = ‖y − y_kNN‖^(1−α)
 
-Rényi State Entropy Maximization for Exploration Acceleration in Reinforcement Learning, https://arxiv.org/abs/2203.04297; the
-official code is github.com/yuanmingqi/RISE. For an order α below 1 the reward is, up to constants, the state's share of the
-k-nearest-neighbour estimate of the Rényi entropy: rare states weigh more than in Shannon's. Official settings: α = 0.1,
-k = 5, raw observations of robots and 128 latent dimensions of a variational autoencoder for images, no normalisation.
-The paper mixes r with the extrinsic reward by a weight that decays; there is none here, hence no weight.
+Rényi State Entropy Maximization for Exploration Acceleration in Reinforcement Learning,
+https://arxiv.org/abs/2203.04297; the official code is github.com/yuanmingqi/RISE. For an order α
+below 1 the reward is, up to constants, the state's share of the k-nearest-neighbour estimate of the
+Rényi entropy: rare states weigh more than in Shannon's. Official settings: α = 0.1, k = 5, raw
+observations of robots and 128 latent dimensions of a variational autoencoder for images, no
+normalisation. The paper mixes r with the extrinsic reward by a weight that decays; there is none
+here, hence no weight.
 
 Departures:
-1. Neighbours come from the last 4,096 draws from the replay (`sample_pool`), and the bonus is recomputed for every sampled
-   batch. The paper trains on-policy and looks for neighbours among the states of one round.
-2. By default y is the state vector of ELEMENT, as the ELEMENT paper compares. `space="observation"` takes the raw
-   observation, which is what the official code does for robots.
-3. k is a setting. The paper chooses it by a search over the variance of the estimate; its code has k = 5.
-4. The k-th neighbour, the state itself not counted. The official code takes the one after it, and computes rewards for the
-   first steps of a round only (its loop over steps runs over the number of processes).
+1. Neighbours come from the last 4,096 draws from the replay (`sample_pool`), and the bonus is
+   recomputed for every sampled batch. The paper trains on-policy and looks for neighbours among the
+   states of one round.
+2. By default y is the state vector of ELEMENT, as the ELEMENT paper compares. `space="observation"`
+   takes the raw observation, which is what the official code does for robots.
+3. k is a setting. The paper chooses it by a search over the variance of the estimate; its code has
+   k = 5.
+4. The k-th neighbour, the state itself not counted. The official code takes the one after it, and
+   computes rewards for the first steps of a round only (its loop over steps runs over the number of
+   processes).
 5. The bonus is about the next observation. The official code encodes the current one.
 6. With few neighbours in the pool the farthest stands for the k-th, and with none the bonus is 0.
 """
@@ -26,7 +32,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from element_rl.replay import Episode, Transitions
+from element_rl.replay.ring import Episode, Transitions
 from element_rl.rewards.interface import RewardSpec
 from element_rl.rewards.sample_pool import (
     Pool,
@@ -44,17 +50,26 @@ class RiseConfig:
 
     order: float = 0.1  # α of the Rényi entropy, between 0 and 1
     num_neighbours: int = 5  # k, the state itself not counted
-    space: Literal["state", "observation"] = "state"  # compare ELEMENT's state vectors, or raw observations
+    space: Literal["state", "observation"] = (
+        "state"  # compare ELEMENT's state vectors, or raw observations
+    )
     pool_size: int = 4_096  # draws from the replay that a state is compared with
 
     def __post_init__(self) -> None:
         if not 0 < self.order < 1:
-            raise ValueError(f"The order alpha of RISE must be above 0 and below 1, got {self.order}.")
+            raise ValueError(
+                f"The order alpha of RISE must be above 0 and below 1, got {self.order}."
+            )
         if not 0 < self.num_neighbours < self.pool_size:
             sizes = f"k {self.num_neighbours} and a pool of {self.pool_size}"
-            raise ValueError(f"RISE needs at least one neighbour and a pool larger than their number, got {sizes}.")
+            raise ValueError(
+                "RISE needs at least one neighbour and a pool larger than their number, got "
+                f"{sizes}."
+            )
         if self.space not in ("state", "observation"):
-            raise ValueError(f"The space of RISE must be 'state' or 'observation', got {self.space!r}.")
+            raise ValueError(
+                f"The space of RISE must be 'state' or 'observation', got {self.space!r}."
+            )
 
 
 class RiseState(NamedTuple):
@@ -85,7 +100,9 @@ class RiseReward:
     def observe(self, state: RiseState, episode: Episode) -> tuple[RiseState, dict[str, Array]]:
         return state, {}
 
-    def update(self, state: RiseState, batch: Transitions, key: PRNGKeyArray) -> tuple[RiseState, dict[str, Array]]:
+    def update(
+        self, state: RiseState, batch: Transitions, key: PRNGKeyArray
+    ) -> tuple[RiseState, dict[str, Array]]:
         """The batch enters the pool."""
         del key
         return self.with_transitions(state, batch), {}
@@ -93,7 +110,9 @@ class RiseReward:
     def reward(self, state: RiseState, batch: Transitions) -> Float[Array, " B"]:
         """‖y − y_kNN‖^(1−α)."""
         identity = transition_identity(batch)
-        distances = neighbour_distances(self._vectors(batch), identity, state.pool, self.config.num_neighbours)
+        distances = neighbour_distances(
+            self._vectors(batch), identity, state.pool, self.config.num_neighbours
+        )
         return kth_distance(distances) ** (1.0 - self.config.order)
 
     def reward_terms(self, state: RiseState, batch: Transitions) -> dict[str, Float[Array, " B"]]:

@@ -1,14 +1,18 @@
-"""The latest transitions drawn from the replay, for rewards that ask how far a state is from others like it.
+"""The latest transitions drawn from the replay, for rewards that ask how far a state is from others
+like it.
 
-RE3, RISE and APT compare a state with the states of the replay. A reward sees a batch only, but batches are uniform draws
-from the replay, so the last few dozen of them together are a larger uniform draw: the pool. It is a queue, newest last.
+RE3, RISE and APT compare a state with the states of the replay. A reward sees a batch only, but
+batches are uniform draws from the replay, so the last few dozen of them together are a larger
+uniform draw: the pool. It is a queue, newest last.
 
-A replay holds every transition once and is drawn from with replacement. A transition must not be its own neighbour, neither
-through its own place in the pool nor through another draw of it, nor may a second draw make another transition count twice:
-with a young replay of 1,000 transitions and a pool of 4,096 every state would have three neighbours at distance 0. So each
-transition has an identity, a hash of all its bits. A new draw takes the place of an older draw of the same transition, and
-a query ignores its own. What then remains in the pool is a draw without replacement. Another transition that ended in the
-very same state, an agent that pushes against a wall, is a neighbour at distance 0, as it is in the replay.
+A replay holds every transition once and is drawn from with replacement. A transition must not be
+its own neighbour, neither through its own place in the pool nor through another draw of it, nor may
+a second draw make another transition count twice: with a young replay of 1,000 transitions and a
+pool of 4,096 every state would have three neighbours at distance 0. So each transition has an
+identity, a hash of all its bits. A new draw takes the place of an older draw of the same
+transition, and a query ignores its own. What then remains in the pool is a draw without
+replacement. Another transition that ended in the very same state, an agent that pushes against a
+wall, is a neighbour at distance 0, as it is in the replay.
 """
 
 from typing import Any, NamedTuple
@@ -20,7 +24,7 @@ from jaxtyping import Array, Bool, Float, UInt
 
 from element_rl.distances import UNROLLED_DIMENSIONS, squared_distances
 from element_rl.memory.exact import k_smallest
-from element_rl.replay import Transitions
+from element_rl.replay.ring import Transitions
 
 GOLDEN = 0x9E3779B9  # 2³² over the golden ratio: its multiples are spread evenly
 
@@ -56,11 +60,14 @@ def with_batch(pool: Pool, vectors: Float[Array, "B F"], identity: UInt[Array, "
 
 
 def transition_identity(batch: Transitions) -> UInt[Array, " B"]:
-    """32 bits that two transitions share only if they are the same, or once in four thousand million pairs."""
-    numbers = jnp.concatenate([batch.observation, batch.action, batch.next_observation, batch.state], axis=1)
+    """32 bits that two transitions share only if they are the same, or once in four thousand
+    million pairs."""
+    numbers = jnp.concatenate(
+        [batch.observation, batch.action, batch.next_observation, batch.state], axis=1
+    )
     bits = jax.lax.bitcast_convert_type(numbers.astype(jnp.float32), jnp.uint32)
-    # On the host: computed on the device it would leave the training loop, once per call, and the compiler could no longer
-    # tell that `reward` and `reward_terms` ask for the same distances.
+    # On the host: computed on the device it would leave the training loop, once per call, and the
+    # compiler could no longer tell that `reward` and `reward_terms` ask for the same distances.
     column = _mixed(np.arange(1, bits.shape[1] + 1, dtype=np.uint32) * np.uint32(GOLDEN))
     return _mixed(jnp.sum(_mixed(bits ^ column[None]), axis=1, dtype=jnp.uint32))
 
@@ -68,10 +75,12 @@ def transition_identity(batch: Transitions) -> UInt[Array, " B"]:
 def neighbour_distances(
     queries: Float[Array, "B F"], identity: UInt[Array, " B"], pool: Pool, k: int
 ) -> Float[Array, "B K"]:
-    """Distances, ascending, to the k nearest other transitions in the pool; inf where there are fewer.
+    """Distances, ascending, to the k nearest other transitions in the pool; inf where there are
+    fewer.
 
-    Up to 32 dimensions all differences are taken. Wider vectors are chosen by a matrix product, which loses digits where
-    two are close; the distances to those chosen are then taken from differences again.
+    Up to 32 dimensions all differences are taken. Wider vectors are chosen by a matrix product,
+    which loses digits where two are close; the distances to those chosen are then taken from
+    differences again.
     """
     absent = ~pool.present[None, :] | (identity[:, None] == pool.identity[None, :])
     if queries.shape[1] <= UNROLLED_DIMENSIONS:
@@ -84,7 +93,8 @@ def neighbour_distances(
 
 
 def kth_distance(neighbour_distances: Float[Array, "B K"]) -> Float[Array, " B"]:
-    """The distance to the k-th neighbour; to the farthest there is where there are fewer, 0 where there is none."""
+    """The distance to the k-th neighbour; to the farthest there is where there are fewer, 0 where
+    there is none."""
     return jnp.max(jnp.where(jnp.isinf(neighbour_distances), 0.0, neighbour_distances), axis=1)
 
 
@@ -96,16 +106,21 @@ def mean_distance(neighbour_distances: Float[Array, "B K"]) -> Float[Array, " B"
 
 
 def _mixed(bits: Any) -> Any:
-    """Every bit out depends on every bit in: shifts fold the high bits down, odd products carry the low bits up."""
+    """Every bit out depends on every bit in: shifts fold the high bits down, odd products carry the
+    low bits up."""
     bits = (bits ^ (bits >> 16)) * np.uint32(0x85EBCA6B)
     bits = (bits ^ (bits >> 13)) * np.uint32(0xC2B2AE35)
     return bits ^ (bits >> 16)
 
 
-def _expanded_squared_distances(queries: Float[Array, "B F"], points: Float[Array, "N F"]) -> Float[Array, "B N"]:
+def _expanded_squared_distances(
+    queries: Float[Array, "B F"], points: Float[Array, "N F"]
+) -> Float[Array, "B N"]:
     """‖x‖² + ‖y‖² − 2x·y about the queries' mean: the shorter the vectors, the less cancels."""
     centre = jnp.mean(queries, axis=0, keepdims=True)
     queries, points = queries - centre, points - centre
     product = jnp.matmul(queries, points.T, precision="highest")
-    squared = jnp.sum(queries**2, axis=1)[:, None] + jnp.sum(points**2, axis=1)[None, :] - 2.0 * product
+    squared = (
+        jnp.sum(queries**2, axis=1)[:, None] + jnp.sum(points**2, axis=1)[None, :] - 2.0 * product
+    )
     return jnp.maximum(squared, 0.0)

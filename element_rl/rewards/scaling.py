@@ -24,7 +24,9 @@ def empty_range() -> Range:
     return Range(jnp.asarray(jnp.inf), jnp.asarray(-jnp.inf))
 
 
-def widened(seen: Range, values: Float[Array, " B"], mask: Bool[Array, " B"] | None = None) -> Range:
+def widened(
+    seen: Range, values: Float[Array, " B"], mask: Bool[Array, " B"] | None = None
+) -> Range:
     """The range that also holds the given values (those where the mask is True)."""
     low = values if mask is None else jnp.where(mask, values, jnp.inf)
     high = values if mask is None else jnp.where(mask, values, -jnp.inf)
@@ -61,8 +63,11 @@ def empty_moments(shape: tuple[int, ...] = ()) -> Moments:
     return Moments(jnp.zeros(()), jnp.zeros(shape), jnp.zeros(shape))
 
 
-def with_values(seen: Moments, values: Float[Array, "B ..."], mask: Bool[Array, " B"] | None = None) -> Moments:
-    """The moments that also count the given values (those where the mask is True; the others may hold anything)."""
+def with_values(
+    seen: Moments, values: Float[Array, "B ..."], mask: Bool[Array, " B"] | None = None
+) -> Moments:
+    """The moments that also count the given values (those where the mask is True; the others may
+    hold anything)."""
     mask = jnp.ones(values.shape[0], bool) if mask is None else mask
     present = mask.reshape(-1, *[1] * (values.ndim - 1))
     number = jnp.sum(mask).astype(values.dtype)
@@ -71,7 +76,11 @@ def with_values(seen: Moments, values: Float[Array, "B ..."], mask: Bool[Array, 
     count = seen.number + number
     share = number / jnp.maximum(count, 1.0)
     difference = mean - seen.mean
-    return Moments(count, seen.mean + share * difference, seen.squares + squares + share * seen.number * difference**2)
+    return Moments(
+        count,
+        seen.mean + share * difference,
+        seen.squares + squares + share * seen.number * difference**2,
+    )
 
 
 def standard_deviation(seen: Moments) -> Float[Array, "..."]:

@@ -1,25 +1,29 @@
-"""Is episodic entropy a sum over states? A network is fitted so that its sum over an episode predicts the episode's entropy.
+"""Is episodic entropy a sum over states? A network is fitted so that its sum over an episode
+predicts the episode's entropy.
 
-ELEMENT assumes a reward r_ep with H(τ) ≈ Σ_t r_ep(s_t) (section "Can ELEMENT maximize episodic state entropy?", first half). As
-there, r_θ is fitted to recorded episodes of a task-driven agent by minimising over episodes τ
+ELEMENT assumes a reward r_ep with H(τ) ≈ Σ_t r_ep(s_t) (section "Can ELEMENT maximize episodic
+state entropy?", first half). As there, r_θ is fitted to recorded episodes of a task-driven agent by
+minimising over episodes τ
 
     mean ( H(τ) − Σ_t r_θ(s_t) )²,    r_θ(s) = c · (1 + f_θ((s − μ) / σ)),    c = Σ T H / Σ T²
 
-where f_θ is a perceptron, μ and σ the mean and deviation of each coordinate of the states, and c the constant reward that
-predicts best; all are taken from the training episodes. So the network begins near the best constant. Entropies are scaled
-within the loss (by their deviation) and never shifted: the mean entropy taken off every episode is no sum over its steps.
+where f_θ is a perceptron, μ and σ the mean and deviation of each coordinate of the states, and c
+the constant reward that predicts best; all are taken from the training episodes. So the network
+begins near the best constant. Entropies are scaled within the loss (by their deviation) and never
+shifted: the mean entropy taken off every episode is no sum over its steps.
 
-Departures from the paper, which shows how well the training episodes are predicted: a share of the episodes is held out, a small
-share chooses the epoch whose network is kept (a long fit learns its episodes by heart), and three predictions that look at no
-state are there to compare with,
+Departures from the paper, which shows how well the training episodes are predicted: a share of the
+episodes is held out, a small share chooses the epoch whose network is kept (a long fit learns its
+episodes by heart), and three predictions that look at no state are there to compare with,
 
     c · T               the length of the episode, as a sum (r constant)
     a + b · log2 T      the length of the episode, as it bounds its entropy (no sum)
     the mean            R² = 0 up to the difference between the two sets
 
-Long episodes have high entropies, so R² over episodes of all lengths is also earned by telling their length. Among those of full
-length that is worth nothing; R² is given for them alone too. Held-out episodes are drawn at random from the same run: that r_θ
-holds for other agents is not shown.
+Long episodes have high entropies, so R² over episodes of all lengths is also earned by telling
+their length. Among those of full length that is worth nothing; R² is given for them alone too.
+Held-out episodes are drawn at random from the same run: that r_θ holds for other agents is not
+shown.
 """
 
 from collections.abc import Callable
@@ -51,17 +55,22 @@ class AdditivityConfig:
     epochs: int = 200  # passes over the training episodes
     batch_episodes: int = 32  # per update
     held_out: float = 0.2  # share of the episodes that are only predicted
-    validation: float = 0.1  # share of the episodes that only choose the epoch whose network is kept
+    validation: float = (
+        0.1  # share of the episodes that only choose the epoch whose network is kept
+    )
     most_episodes: int = 2_000  # as the paper; spread evenly over those there are
     renyi_order: float = 3.0  # α of H(τ)
     bandwidth: float = 1.0  # σ of H(τ)
     seed: int = 0  # of the split, the network and the order of the episodes
 
     def __post_init__(self) -> None:
-        if not (self.held_out > 0 and self.validation > 0 and self.held_out + self.validation <= 0.9):
+        if not (
+            self.held_out > 0 and self.validation > 0 and self.held_out + self.validation <= 0.9
+        ):
             shares = f"{self.held_out} and {self.validation}"
             raise ValueError(
-                f"The held-out and validation shares must be above 0 and at most 0.9 in all, got {shares}."
+                "The held-out and validation shares must be above 0 and at most 0.9 in all, got "
+                f"{shares}."
             )
         for name in ("epochs", "batch_episodes", "most_episodes"):
             if getattr(self, name) < 1:
@@ -77,7 +86,8 @@ class Predictions:
     predicted: dict[str, Float[np.ndarray, " E"]]  # by SUM, BY_STEP, BY_LENGTH, MEAN
 
     def r_squared(self, by: str = SUM, length: int | None = None) -> float | None:
-        """1 − Σ (H − Ĥ)² / Σ (H − H̄)², of the episodes of one length if given; None for fewer than two different H."""
+        """1 − Σ (H − Ĥ)² / Σ (H − H̄)², of the episodes of one length if given; None for fewer than
+        two different H."""
         chosen = np.ones(len(self.length), bool) if length is None else self.length == length
         entropy, predicted = self.entropy[chosen], self.predicted[by][chosen]
         spread = float(np.sum((entropy - np.mean(entropy)) ** 2)) if len(entropy) > 1 else 0.0
@@ -107,7 +117,8 @@ def fit_additive_reward(
     config: AdditivityConfig = AdditivityConfig(),  # noqa: B008 (frozen)
     watch: Callable[[int, int], None] = lambda epoch, epochs: None,
 ) -> Fit:
-    """Fit r_θ to padded episodes, of which `lengths` say how many states are real; `watch` is told of every epoch."""
+    """Fit r_θ to padded episodes, of which `lengths` say how many states are real; `watch` is told
+    of every epoch."""
     states, lengths = _spread_evenly(states, lengths, config)
     split_key, network_key, order_key = jax.random.split(jax.random.key(config.seed), 3)
     training, validation, held_out = _split(len(lengths), config, split_key)
@@ -126,7 +137,11 @@ def fit_additive_reward(
     predicted = {SUM: np.asarray(_predict_all(network, episodes), np.float64), **simple}
 
     def of(chosen: Int[np.ndarray, " S"]) -> Predictions:
-        return Predictions(entropy[chosen], lengths[chosen], {by: values[chosen] for by, values in predicted.items()})
+        return Predictions(
+            entropy[chosen],
+            lengths[chosen],
+            {by: values[chosen] for by, values in predicted.items()},
+        )
 
     kept = 1 + int(np.argmin(errors["validation"]))
     curves = (errors["training"], errors["validation"], errors["held out"])
@@ -168,12 +183,19 @@ def _spread_evenly(
     """No more episodes than asked for, early and late ones alike."""
     if len(lengths) < FEWEST_EPISODES:
         raise ValueError(
-            f"{len(lengths)} episodes are too few to fit a reward to: at least {FEWEST_EPISODES} are needed."
+            f"{len(lengths)} episodes are too few to fit a reward to: at least {FEWEST_EPISODES} "
+            "are needed."
         )
     if not (lengths > 0).all() or lengths.max() > states.shape[1]:
         shortest, longest = int(lengths.min()), int(lengths.max())
-        raise ValueError(f"Lengths must lie between 1 and {states.shape[1]}, got {shortest} to {longest}.")
-    chosen = np.unique(np.linspace(0, len(lengths) - 1, min(len(lengths), config.most_episodes)).round().astype(int))
+        raise ValueError(
+            f"Lengths must lie between 1 and {states.shape[1]}, got {shortest} to {longest}."
+        )
+    chosen = np.unique(
+        np.linspace(0, len(lengths) - 1, min(len(lengths), config.most_episodes))
+        .round()
+        .astype(int)
+    )
     return states[chosen], lengths[chosen]
 
 
@@ -181,14 +203,18 @@ def _split(
     episodes: int, config: AdditivityConfig, key: PRNGKeyArray
 ) -> tuple[Int[np.ndarray, " S"], Int[np.ndarray, " V"], Int[np.ndarray, " H"]]:
     """Episodes for training, validation and those held out, drawn at random."""
-    held_out, validation = (max(round(share * episodes), 1) for share in (config.held_out, config.validation))
+    held_out, validation = (
+        max(round(share * episodes), 1) for share in (config.held_out, config.validation)
+    )
     order = np.asarray(jax.random.permutation(key, episodes))
     parts = np.split(order, [held_out, held_out + validation])
     return np.sort(parts[2]), np.sort(parts[1]), np.sort(parts[0])
 
 
 def _predictions_without_states(
-    entropy: Float[np.ndarray, " E"], lengths: Int[np.ndarray, " E"], training: Int[np.ndarray, " S"]
+    entropy: Float[np.ndarray, " E"],
+    lengths: Int[np.ndarray, " E"],
+    training: Int[np.ndarray, " S"],
 ) -> dict[str, Float[np.ndarray, " E"]]:
     """Least squares on the training episodes of what their lengths alone can say."""
     designs = {
@@ -196,16 +222,23 @@ def _predictions_without_states(
         BY_LENGTH: np.stack([np.ones(len(lengths)), np.log2(lengths)], axis=1),
         MEAN: np.ones((len(lengths), 1)),
     }
-    return {by: design @ np.linalg.lstsq(design[training], entropy[training])[0] for by, design in designs.items()}
+    return {
+        by: design @ np.linalg.lstsq(design[training], entropy[training])[0]
+        for by, design in designs.items()
+    }
 
 
 def _standardised(
-    states: Float[np.ndarray, "E T D"], lengths: Int[np.ndarray, " E"], training: Int[np.ndarray, " S"]
+    states: Float[np.ndarray, "E T D"],
+    lengths: Int[np.ndarray, " E"],
+    training: Int[np.ndarray, " S"],
 ) -> Float[np.ndarray, "E T D"]:
     """Coordinates with mean 0 and deviation 1 over the training states; a constant one becomes 0."""
     known = states[training][np.arange(states.shape[1]) < lengths[training, None]]
     deviation = known.std(axis=0, dtype=np.float64)
-    scaled = (states - known.mean(axis=0, dtype=np.float64)) / np.where(deviation > 0, deviation, 1.0)
+    scaled = (states - known.mean(axis=0, dtype=np.float64)) / np.where(
+        deviation > 0, deviation, 1.0
+    )
     return scaled.astype(np.float32)
 
 
@@ -220,8 +253,12 @@ def _train(
 ) -> tuple[MLP, dict[str, Float[np.ndarray, " epochs"]]]:
     """The network of the epoch with the lowest validation error, and the errors of every epoch."""
     batch = min(config.batch_episodes, len(training))
-    updates = len(training) // batch  # what is left over comes in another epoch, whose order is another
-    progress = np.arange(config.epochs * updates).reshape(config.epochs, updates) / (config.epochs * updates)
+    updates = (
+        len(training) // batch
+    )  # what is left over comes in another epoch, whose order is another
+    progress = np.arange(config.epochs * updates).reshape(config.epochs, updates) / (
+        config.epochs * updates
+    )
     learning_rates = (config.learning_rate * (1 + np.cos(np.pi * progress)) / 2).astype(np.float32)
     optimiser_state, kept = ADAM.init(network), network
     errors: dict[str, list[float]] = {name: [] for name in ("training", *judged)}
@@ -248,7 +285,8 @@ def _epoch(
     learning_rates: Float[Array, " U"],
     judged: dict[str, Int[Array, " _"]],
 ) -> tuple[MLP, Any, dict[str, Float[Array, ""]]]:
-    """All minibatches once; the mean squared error in bits² on the way, and that of other episodes at the end."""
+    """All minibatches once; the mean squared error in bits² on the way, and that of other episodes
+    at the end."""
 
     def loss(network: MLP, chosen: Array) -> Array:
         predicted = _predict(network, episodes, chosen)
@@ -259,19 +297,32 @@ def _epoch(
         chosen, learning_rate = now
         value, gradient = jax.value_and_grad(loss)(network, chosen)
         direction, optimiser_state = ADAM.update(gradient, optimiser_state)
-        network = jax.tree.map(lambda weight, step: weight - learning_rate * step, network, direction)
+        network = jax.tree.map(
+            lambda weight, step: weight - learning_rate * step, network, direction
+        )
         return (network, optimiser_state), value
 
-    (network, optimiser_state), losses = jax.lax.scan(update, (network, optimiser_state), (batches, learning_rates))
-    values = {name: jax.lax.map(lambda episode: loss(network, episode[None]), few) for name, few in judged.items()}
-    squared = {name: episodes.deviation**2 * jnp.mean(each) for name, each in (values | {"training": losses}).items()}
+    (network, optimiser_state), losses = jax.lax.scan(
+        update, (network, optimiser_state), (batches, learning_rates)
+    )
+    values = {
+        name: jax.lax.map(lambda episode: loss(network, episode[None]), few)
+        for name, few in judged.items()
+    }
+    squared = {
+        name: episodes.deviation**2 * jnp.mean(each)
+        for name, each in (values | {"training": losses}).items()
+    }
     return network, optimiser_state, squared
 
 
 @jax.jit
 def _predict_all(network: MLP, episodes: _Episodes) -> Float[Array, " E"]:
     """One episode after the other."""
-    return jax.lax.map(lambda episode: _predict(network, episodes, episode[None])[0], jnp.arange(len(episodes.entropy)))
+    return jax.lax.map(
+        lambda episode: _predict(network, episodes, episode[None])[0],
+        jnp.arange(len(episodes.entropy)),
+    )
 
 
 def _predict(network: MLP, episodes: _Episodes, chosen: Int[Array, " B"]) -> Float[Array, " B"]:

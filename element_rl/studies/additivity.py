@@ -1,6 +1,8 @@
-"""The experiment on additivity: episodes out of a run, and what fitting a reward to them came to, for `Results`.
+"""The experiment on additivity: episodes out of a run, and what fitting a reward to them came to,
+for `Results`.
 
-What is fitted and how it is judged stands in `additive_reward.py` (section "Can ELEMENT maximize episodic state entropy?").
+What is fitted and how it is judged stands in `additive_reward.py` (section "Can ELEMENT maximize
+episodic state entropy?").
 """
 
 import dataclasses
@@ -9,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
-from element_rl.replay import stored_episodes
-from element_rl.runs import RunError, RunFolder
+from element_rl.replay.ledger import stored_episodes
+from element_rl.runs.folder import RunError, RunFolder
 from element_rl.studies.additive_reward import (
     BY_LENGTH,
     BY_STEP,
@@ -22,10 +24,17 @@ from element_rl.studies.additive_reward import (
     fit_additive_reward,
 )
 from element_rl.studies.comparison import SMOKE, cell_of
-from element_rl.studies.grid import Cell, Findings, FinishedCell, Scale, Study
-from element_rl.studies.results import Curves, PointGroup, Scatter, Series, Table
+from element_rl.studies.engine.grid import Cell, Findings, FinishedCell, Scale, Study
+from element_rl.studies.engine.results import Curves, PointGroup, Scatter, Series, Table
 
-__all__ = ["STUDY", "AdditivityConfig", "Fit", "additivity_parts", "episodes_of", "fit_additive_reward"]
+__all__ = [
+    "STUDY",
+    "AdditivityConfig",
+    "Fit",
+    "additivity_parts",
+    "episodes_of",
+    "fit_additive_reward",
+]
 
 SCALES = {
     "smoke": dataclasses.replace(SMOKE, screens=None),
@@ -37,7 +46,13 @@ SCALES = {
 def cells(scale: Scale) -> list[Cell]:
     """SAC on the task: its history holds good and bad episodes, short and long ones."""
     return [
-        cell_of(env, "extrinsic", scale, reward="extrinsic", replay_size=max(scale.steps.values()) + 2_000)
+        cell_of(
+            env,
+            "extrinsic",
+            scale,
+            reward="extrinsic",
+            replay_size=max(scale.steps.values()) + 2_000,
+        )
         for env in scale.envs
     ]
 
@@ -47,24 +62,33 @@ def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
     fits = {entry.cell.env: fit_additive_reward(*episodes_of(entry.run)) for entry in done}
     parts = {env: additivity_parts(fit, f"additivity_{env}") for env, fit in fits.items()}
     return Findings(
-        sentences=tuple(f"{env}: {sentence}" for env, part in parts.items() for sentence in part[3]),
+        sentences=tuple(
+            f"{env}: {sentence}" for env, part in parts.items() for sentence in part[3]
+        ),
         curves=tuple(part[0] for part in parts.values()),
         scatters=tuple(part[1] for part in parts.values()),
         tables=tuple(part[2] for part in parts.values()),
     )
 
 
-def episodes_of(run: RunFolder, agent: int = 0) -> tuple[Float[np.ndarray, "E T D"], Int[np.ndarray, " E"]]:
-    """States s_1 … s_T of every complete episode in the replay of a run's newest checkpoint, padded with 0, and their lengths."""
+def episodes_of(
+    run: RunFolder, agent: int = 0
+) -> tuple[Float[np.ndarray, "E T D"], Int[np.ndarray, " E"]]:
+    """States s_1 … s_T of every complete episode in the replay of a run's newest checkpoint, padded
+    with 0, and their lengths."""
     arrays = run.load_resume()[0]
     stored = arrays["learner/replay/state"]
     if not 0 <= agent < len(stored):
-        raise RunError(f"The run {run.path} has agents 0 to {len(stored) - 1}, and no agent {agent}.")
+        raise RunError(
+            f"The run {run.path} has agents 0 to {len(stored) - 1}, and no agent {agent}."
+        )
     num_envs = run.config.get("settings", {}).get("envs_per_agent", 1)
     kept = [arrays[f"ledger/lengths_{agent * num_envs + env}"] for env in range(num_envs)]
     episodes = stored_episodes(arrays["ledger/running_start"], kept, agent, num_envs)
     if not episodes:
-        raise RunError(f"The replay of the run {run.path} holds no complete episode: train it for longer.")
+        raise RunError(
+            f"The replay of the run {run.path} holds no complete episode: train it for longer."
+        )
     starts, lengths = np.array(episodes, np.int64).T
     step = np.arange(lengths.max())
     slots = (starts[:, None] + num_envs * (1 + step[None, :])) % stored.shape[1]
@@ -72,8 +96,11 @@ def episodes_of(run: RunFolder, agent: int = 0) -> tuple[Float[np.ndarray, "E T 
     return np.where(present[:, :, None], stored[agent, slots], np.float32(0)), lengths
 
 
-def additivity_parts(fit: Fit, name: str = "additivity") -> tuple[Curves, Scatter, Table, tuple[str, ...]]:
-    """The learning curve, predicted against true entropies, R² of all predictions, and findings, for `Results`."""
+def additivity_parts(
+    fit: Fit, name: str = "additivity"
+) -> tuple[Curves, Scatter, Table, tuple[str, ...]]:
+    """The learning curve, predicted against true entropies, R² of all predictions, and findings,
+    for `Results`."""
     return _curves(fit, name), _scatter(fit, name), _table(fit, name), _findings(fit)
 
 
@@ -86,7 +113,8 @@ def _curves(fit: Fit, name: str) -> Curves:
         Series("length alone, held out", epochs, (by_length,) * len(epochs)),
     )
     note = (
-        f"Root mean square error of the episode's entropy. Training: while the epoch went on. Length alone: {BY_LENGTH}. "
+        "Root mean square error of the episode's entropy. Training: while the epoch went on. "
+        f"Length alone: {BY_LENGTH}. "
         f"The network of epoch {fit.epoch} is kept, by its error on other episodes than these."
     )
     return Curves(f"{name}_error", "Learning r_θ", "epochs", "error (bits)", series, note)
@@ -94,13 +122,19 @@ def _curves(fit: Fit, name: str) -> Curves:
 
 def _scatter(fit: Fit, name: str) -> Scatter:
     groups = tuple(
-        PointGroup(label, tuple(part.entropy.round(4).tolist()), tuple(part.predicted[SUM].round(4).tolist()))
+        PointGroup(
+            label,
+            tuple(part.entropy.round(4).tolist()),
+            tuple(part.predicted[SUM].round(4).tolist()),
+        )
         for label, part in (("training", fit.training), ("held out", fit.held_out))
     )
     r_squared = fit.held_out.r_squared()
     note = f"One point per episode. R² of the held-out ones: {_text(r_squared)}."
     title = "Entropy of an episode, predicted as a sum"
-    return Scatter(f"{name}_scatter", title, "entropy (bits)", "Σ r_θ(s_t) (bits)", groups, True, note)
+    return Scatter(
+        f"{name}_scatter", title, "entropy (bits)", "Σ r_θ(s_t) (bits)", groups, True, note
+    )
 
 
 def _table(fit: Fit, name: str) -> Table:
@@ -114,11 +148,19 @@ def _table(fit: Fit, name: str) -> Table:
         )
         for by in (SUM, BY_STEP, BY_LENGTH, MEAN)
     )
-    columns = ("prediction", "R² held out", "R² held out, full length", "R² training", "error held out (bits)")
+    columns = (
+        "prediction",
+        "R² held out",
+        "R² held out, full length",
+        "R² training",
+        "error held out (bits)",
+    )
     full = int(np.sum(fit.held_out.length == fit.full_length))
     note = (
-        f"{len(fit.training.entropy):,} training and {len(fit.held_out.entropy):,} held-out episodes; {full:,} of the held-out "
-        f"ones have the full {fit.full_length:,} steps. All but the first row look at no state; the last two are no sums."
+        f"{len(fit.training.entropy):,} training and {len(fit.held_out.entropy):,} held-out "
+        f"episodes; {full:,} of the held-out "
+        f"ones have the full {fit.full_length:,} steps. All but the first row look at no state; "
+        "the last two are no sums."
     )
     return Table(name, "Predicting the entropy of an episode", columns, rows, note)
 
@@ -126,16 +168,24 @@ def _table(fit: Fit, name: str) -> Table:
 def _findings(fit: Fit) -> tuple[str, ...]:
     held_out, full = fit.held_out, fit.held_out.length == fit.full_length
     first = (
-        f"A reward learned per state predicts the entropy of {len(held_out.entropy):,} held-out episodes by its sum with R² "
-        f"{_text(held_out.r_squared())} (error {held_out.error():.2f} bits); their length alone gives "
-        f"{_text(held_out.r_squared(BY_LENGTH))}, a constant reward per step {_text(held_out.r_squared(BY_STEP))}."
+        f"A reward learned per state predicts the entropy of {len(held_out.entropy):,} held-out "
+        "episodes by its sum with R² "
+        f"{_text(held_out.r_squared())} (error {held_out.error():.2f} bits); their length alone "
+        "gives "
+        f"{_text(held_out.r_squared(BY_LENGTH))}, a constant reward per step "
+        f"{_text(held_out.r_squared(BY_STEP))}."
     )
     within = _r_squared_within(fit, SUM)
     if within is None:
-        return (first, f"Too few held-out episodes have the full {fit.full_length:,} steps to say more of those alone.")
+        return (
+            first,
+            f"Too few held-out episodes have the full {fit.full_length:,} steps to say more of "
+            "those alone.",
+        )
     return (
         first,
-        f"Among the {int(np.sum(full)):,} held-out episodes of the full {fit.full_length:,} steps, where length tells nothing, "
+        f"Among the {int(np.sum(full)):,} held-out episodes of the full {fit.full_length:,} steps, "
+        "where length tells nothing, "
         f"R² is {_text(within)}.",
     )
 
@@ -153,7 +203,8 @@ def _text(r_squared: float | None) -> str:
 STUDY = Study(
     "additivity",
     "Is episodic entropy a sum over states?",
-    "ELEMENT pays every state of an episode a share of its entropy. Is there a reward of states whose sum over an episode is "
+    "ELEMENT pays every state of an episode a share of its entropy. Is there a reward of states "
+    "whose sum over an episode is "
     "the episode's entropy?",
     SCALES,
     cells,

@@ -1,7 +1,8 @@
-"""The ablation of β: how far, and in how many directions, do agents go when the lifelong reward weighs more? (The paper's section
-"Ablation study for β".)
+"""The ablation of β: how far, and in how many directions, do agents go when the lifelong reward
+weighs more? (The paper's section "Ablation study for β".)
 
-The paper looks at densities; here radius and directions are also measured. With d the distance of a visit from the start,
+The paper looks at densities; here radius and directions are also measured. With d the distance of a
+visit from the start,
 
     radius        the distance that 95 % of all visits stay within
     directions    exp(−Σ p_i log p_i) of the shares p_i of visits in 36 sectors of 10°, of those farther than a tenth of the
@@ -16,9 +17,17 @@ import numpy as np
 from jaxtyping import Float, Num
 
 from element_rl.envs.point_maze import START
-from element_rl.studies.comparison import PAPER_FORM, SMOKE, cell_of, curves_of, length_notes, maps_of, scores_of
-from element_rl.studies.grid import Cell, Findings, FinishedCell, Scale, Study
-from element_rl.studies.tables import score_table
+from element_rl.studies.comparison import (
+    PAPER_FORM,
+    SMOKE,
+    cell_of,
+    curves_of,
+    length_notes,
+    maps_of,
+    scores_of,
+)
+from element_rl.studies.engine.grid import Cell, Findings, FinishedCell, Scale, Study
+from element_rl.studies.engine.tables import score_table
 
 WEIGHTS = (0.0, 0.1, 0.5, 1.0, 5.0)
 DEFAULT = 0.5  # the paper's, and so that of a run which says nothing of β
@@ -34,13 +43,16 @@ SCALES = {
 
 
 def cells(scale: Scale) -> list[Cell]:
-    """One cell per weight, of the paper's form; the default weight is its cell in the study on coverage, if both have as many
-    steps."""
+    """One cell per weight, of the paper's form; the default weight is its cell in the study on
+    coverage, if both have as many steps."""
     return [
         cell
         for env in scale.envs
         for cell in (
-            *(cell_of(env, f"β = {w:g}", scale, beta=None if w == DEFAULT else w, **PAPER_FORM) for w in WEIGHTS),
+            *(
+                cell_of(env, f"β = {w:g}", scale, beta=None if w == DEFAULT else w, **PAPER_FORM)
+                for w in WEIGHTS
+            ),
             cell_of(env, LIFELONG_ONLY, scale, beta=1.0, episodic_weight=0.0, **PAPER_FORM),
         )
     ]
@@ -48,12 +60,17 @@ def cells(scale: Scale) -> list[Cell]:
 
 def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
     measured = {
-        (entry.cell.env, entry.cell.method): [extent(seed, *_geometry(entry)) for seed in entry.run.load_visits()]
+        (entry.cell.env, entry.cell.method): [
+            extent(seed, *_geometry(entry)) for seed in entry.run.load_visits()
+        ]
         for entry in done
     }
     radius, directions = (
         {
-            env: {entry.cell.method: np.array([m[part] for m in measured[env, entry.cell.method]]) for entry in entries}
+            env: {
+                entry.cell.method: np.array([m[part] for m in measured[env, entry.cell.method]])
+                for entry in entries
+            }
             for env, entries in itertools.groupby(done, key=lambda entry: entry.cell.env)
         }
         for part in (0, 1)
@@ -61,7 +78,8 @@ def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
     return Findings(
         sentences=_trends(radius, directions),
         notes=(
-            f"Radius: the distance from the start that {WITHIN:.0%} of all visits stay within. Directions: the effective "
+            f"Radius: the distance from the start that {WITHIN:.0%} of all visits stay within. "
+            "Directions: the effective "
             f"number of {SECTORS} sectors that visits far from the start are spread over.",
             *length_notes(done),
         ),
@@ -97,11 +115,16 @@ def extent(
 
 def _geometry(entry: FinishedCell) -> tuple[np.ndarray, np.ndarray]:
     start = START if "PointMaze" in entry.cell.env else (0.0, 0.0)
-    return np.asarray(entry.run.config["coverage_bounds"], np.float64), np.asarray(start, np.float64)
+    return np.asarray(entry.run.config["coverage_bounds"], np.float64), np.asarray(
+        start, np.float64
+    )
 
 
-def _trends(radius: dict[str, dict[str, np.ndarray]], directions: dict[str, dict[str, np.ndarray]]) -> tuple[str, ...]:
-    """What the paper says of both, beside what was measured from the smallest weight to the largest."""
+def _trends(
+    radius: dict[str, dict[str, np.ndarray]], directions: dict[str, dict[str, np.ndarray]]
+) -> tuple[str, ...]:
+    """What the paper says of both, beside what was measured from the smallest weight to the
+    largest."""
     said = []
     for env, by_method in radius.items():
         ends = [method for method in ("β = 0", LIFELONG_ONLY) if method in by_method]
@@ -109,8 +132,10 @@ def _trends(radius: dict[str, dict[str, np.ndarray]], directions: dict[str, dict
             far = [float(np.mean(by_method[method])) for method in ends]
             many = [float(np.mean(directions[env][method])) for method in ends]
             said.append(
-                f"On {env}, from the episodic reward alone to the lifelong one alone, the radius goes from {far[0]:.3g} to "
-                f"{far[1]:.3g} (the paper: it shrinks) and the directions from {many[0]:.3g} to {many[1]:.3g} "
+                f"On {env}, from the episodic reward alone to the lifelong one alone, the radius "
+                f"goes from {far[0]:.3g} to "
+                f"{far[1]:.3g} (the paper: it shrinks) and the directions from {many[0]:.3g} to "
+                f"{many[1]:.3g} "
                 "(the paper: they grow)."
             )
     return tuple(said)
@@ -119,7 +144,8 @@ def _trends(radius: dict[str, dict[str, np.ndarray]], directions: dict[str, dict
 STUDY = Study(
     "beta",
     "How do episodic and lifelong rewards share the work?",
-    "When the lifelong reward weighs more, do agents stay nearer to the start and take more directions?",
+    "When the lifelong reward weighs more, do agents stay nearer to the start and take more "
+    "directions?",
     SCALES,
     cells,
     analyse,

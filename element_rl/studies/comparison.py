@@ -1,10 +1,12 @@
-"""What the two comparisons of the paper share: the same methods, learners and environments, measured in two ways.
+"""What the two comparisons of the paper share: the same methods, learners and environments,
+measured in two ways.
 
-The baselines are those of the paper with their official settings. One thing is added for all of them: the reward is divided by
-its recent standard deviation (`--recent-scale`). SAC weighs a reward against the entropy of its policy, so that an
-unscaled bonus that shrinks, as RND's does, would be compared by its size and not by what it rewards (docs/results/point-maze.md).
-ELEMENT's terms are within [0, 1] by themselves, as in the paper. On environments that show images the same methods act on
-rollouts (`screens.py`).
+The baselines are those of the paper with their official settings. One thing is added for all of
+them: the reward is divided by its recent standard deviation (`--recent-scale`). SAC weighs a reward
+against the entropy of its policy, so that an unscaled bonus that shrinks, as RND's does, would be
+compared by its size and not by what it rewards (docs/results/point-maze.md). ELEMENT's terms are
+within [0, 1] by themselves, as in the paper. On environments that show images the same methods act
+on rollouts (`screens.py`).
 """
 
 import dataclasses
@@ -13,16 +15,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from element_rl.config import ExploreConfig
 from element_rl.envs.robots import CELLS_PER_AXIS
 from element_rl.envs.screens import is_screen
 from element_rl.plots.maps import axis_labels, coverage_start, equal_scales
 from element_rl.plots.style import steps_text
-from element_rl.runs import RunFolder
+from element_rl.runs.folder import RunFolder
 from element_rl.studies import screens
-from element_rl.studies.grid import Cell, FinishedCell, Scale
-from element_rl.studies.results import COUNTED, Curves, Frame, Map, Series
-from element_rl.studies.statistics import curve_with_interval
+from element_rl.studies.engine.grid import Cell, FinishedCell, Scale
+from element_rl.studies.engine.results import COUNTED, Curves, Frame, Map, Series
+from element_rl.studies.engine.statistics import curve_with_interval
+from element_rl.training.off_policy.config import ExploreConfig
 
 ROBOTS = ("Ant-v5", "Hopper-v5", "Walker2d-v5")
 BASELINES = ("rnd", "ngu", "re3", "rise")
@@ -31,7 +33,8 @@ SMOKE = Scale(
     2,
     {"PointMaze-v0": 600},
     samples=1_000,
-    # Most of the time goes into compiling; the rest is kept so small that all of it, learning too, is over in a minute.
+    # Most of the time goes into compiling; the rest is kept so small that all of it, learning too,
+    # is over in a minute.
     options={
         "sac": {"hidden_sizes": (16,), "batch_size": 16, "learn_start": 450},
         "env_options": ("max_episode_steps=100",),
@@ -40,8 +43,18 @@ SMOKE = Scale(
     },
     screens=screens.SMOKE,
 )
-SMALL = Scale(ROBOTS, 5, {"Ant-v5": 1_000_000, "Hopper-v5": 400_000, "Walker2d-v5": 400_000}, screens=screens.SMALL)
-PAPER = Scale((*ROBOTS, "Humanoid-v4"), 10, dict.fromkeys((*ROBOTS, "Humanoid-v4"), 5_000_000), screens=screens.PAPER)
+SMALL = Scale(
+    ROBOTS,
+    5,
+    {"Ant-v5": 1_000_000, "Hopper-v5": 400_000, "Walker2d-v5": 400_000},
+    screens=screens.SMALL,
+)
+PAPER = Scale(
+    (*ROBOTS, "Humanoid-v4"),
+    10,
+    dict.fromkeys((*ROBOTS, "Humanoid-v4"), 5_000_000),
+    screens=screens.PAPER,
+)
 SCALES = {"smoke": SMOKE, "small": SMALL, "paper": PAPER}
 PAPER_FORM = {"credit": "episode", "bandwidth": 1.0}  # of ELEMENT on robots, as printed
 BAND = "Line: interquartile mean over seeds. Band: 95 % bootstrap interval."
@@ -59,10 +72,14 @@ def cell_of(env: str, method: str, scale: Scale, **settings: object) -> Cell:
     return Cell(env, method, dataclasses.replace(config, sac=sac, **options))
 
 
-def element_cells(env: str, scale: Scale, method: str = "element", **settings: object) -> list[Cell]:
-    """ELEMENT as it is by default, and beside it the paper's form, which pays all states of an episode alike (and has σ = 1).
+def element_cells(
+    env: str, scale: Scale, method: str = "element", **settings: object
+) -> list[Cell]:
+    """ELEMENT as it is by default, and beside it the paper's form, which pays all states of an
+    episode alike (and has σ = 1).
 
-    On rollouts, where r_ep is a reward of places, the paper's form is the default (docs/results/on-policy.md).
+    On rollouts, where r_ep is a reward of places, the paper's form is the default
+    (docs/results/on-policy.md).
     """
     ours = cell_of(env, method, scale, **settings)
     if is_screen(env):
@@ -94,15 +111,20 @@ def scores_of(cells: Sequence[FinishedCell], quantity: str) -> dict[str, dict[st
     """environment → method → one score per seed, from the summaries."""
     return {
         env: {
-            entry.cell.method: np.array([np.nan if v is None else v for v in entry.summary[quantity]], np.float64)
+            entry.cell.method: np.array(
+                [np.nan if v is None else v for v in entry.summary[quantity]], np.float64
+            )
             for entry in entries
         }
         for env, entries in by_environment(cells).items()
     }
 
 
-def means_over_training(cells: Sequence[FinishedCell], column: str) -> dict[str, dict[str, np.ndarray]]:
-    """environment → method → one number per seed: the mean of a column of the metrics over all of training."""
+def means_over_training(
+    cells: Sequence[FinishedCell], column: str
+) -> dict[str, dict[str, np.ndarray]]:
+    """environment → method → one number per seed: the mean of a column of the metrics over all of
+    training."""
     return {
         env: {entry.cell.method: mean_over_training(entry, column) for entry in entries}
         for env, entries in by_environment(cells).items()
@@ -110,14 +132,20 @@ def means_over_training(cells: Sequence[FinishedCell], column: str) -> dict[str,
 
 
 def mean_over_training(entry: FinishedCell, column: str) -> Float[np.ndarray, " R"]:
-    """Over its steps, however unevenly they were logged; before its first finished episode a run has no return."""
+    """Over its steps, however unevenly they were logged; before its first finished episode a run
+    has no return."""
     steps, values = entry.curves(column)
     weights = np.diff(steps, prepend=0) * np.isfinite(values)
-    return np.asarray(np.sum(weights * np.nan_to_num(values), axis=1) / np.maximum(np.sum(weights, axis=1), 1))
+    return np.asarray(
+        np.sum(weights * np.nan_to_num(values), axis=1) / np.maximum(np.sum(weights, axis=1), 1)
+    )
 
 
 def curves_of(
-    cells: Sequence[FinishedCell], column: str, y_label: str, x_label: str = "environment steps per seed"
+    cells: Sequence[FinishedCell],
+    column: str,
+    y_label: str,
+    x_label: str = "environment steps per seed",
 ) -> tuple[Curves, ...]:
     """One set of axes per environment, one line per method."""
     return tuple(
@@ -136,7 +164,9 @@ def curves_of(
 
 def maps_of(cells: Sequence[FinishedCell], most_frames: int = 10) -> tuple[Map, ...]:
     """Where the agents of each cell have been, all seeds together, up to each checkpoint."""
-    mapped = (entry for entry in cells if entry.run.config.get("coverage_bounds") and entry.checkpoints())
+    mapped = (
+        entry for entry in cells if entry.run.config.get("coverage_bounds") and entry.checkpoints()
+    )
     return tuple(_map(entry, most_frames) for entry in mapped)
 
 
@@ -148,7 +178,8 @@ def length_notes(cells: Sequence[FinishedCell]) -> tuple[str, ...]:
         if shrunk and "update_interval" in shrunk[0]:  # a run on a screen tells it when it is done
             interval, window = shrunk[0]["update_interval"], shrunk[0]["update_steps"]
             notes.append(
-                f"{env}: {shrunk[0]['steps']:,} steps per seed; the lifelong memory takes in {window:,} steps every "
+                f"{env}: {shrunk[0]['steps']:,} steps per seed; the lifelong memory takes in "
+                f"{window:,} steps every "
                 f"{interval:,} (the paper: 50,000 every 500,000, shrunk in proportion)."
             )
     return tuple(notes)
@@ -164,7 +195,9 @@ def _series(entry: FinishedCell, column: str) -> Series:
     steps, values = entry.curves(column)
     known = np.isfinite(values).any(axis=0)
     curve = curve_with_interval(values[:, known])
-    parts = [tuple(float(f"{v:.6g}") for v in part) for part in (curve.value, curve.low, curve.high)]
+    parts = [
+        tuple(float(f"{v:.6g}") for v in part) for part in (curve.value, curve.low, curve.high)
+    ]
     return Series(entry.cell.method, tuple(map(float, steps[known])), *parts)
 
 
@@ -192,7 +225,10 @@ def visits_map(
 ) -> Map:
     """Visits per cell up to each of some checkpoints of a run, of some of its seeds together (all)."""
     config = run.config
-    shown = [steps[i] for i in np.unique(np.linspace(0, len(steps) - 1, min(most_frames, len(steps))).astype(int))]
+    shown = [
+        steps[i]
+        for i in np.unique(np.linspace(0, len(steps) - 1, min(most_frames, len(steps))).astype(int))
+    ]
     x_label, y_label = axis_labels(config)
     return Map(
         name=name,
@@ -201,7 +237,10 @@ def visits_map(
         y_label=y_label,
         bounds=tuple(tuple(map(float, bound)) for bound in config["coverage_bounds"]),  # type: ignore[arg-type]
         shape=tuple(config.get("coverage_cells", (CELLS_PER_AXIS, CELLS_PER_AXIS))),
-        frames=tuple(Frame.of(f"{steps_text(step)} steps", run.load_visits(step)[seeds].sum(axis=0)) for step in shown),
+        frames=tuple(
+            Frame.of(f"{steps_text(step)} steps", run.load_visits(step)[seeds].sum(axis=0))
+            for step in shown
+        ),
         value_label=value_label,
         equal_scales=equal_scales(config),
         start=start_of(run),

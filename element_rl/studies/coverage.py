@@ -1,5 +1,6 @@
-"""Can ELEMENT explore new states efficiently? The full reward against RND, NGU, RE3 and RISE (the paper's fourth section, third
-part): unique cells of a 100 × 100 grid over the robot's coordinates, counted over the whole of training."""
+"""Can ELEMENT explore new states efficiently? The full reward against RND, NGU, RE3 and RISE (the
+paper's fourth section, third part): unique cells of a 100 × 100 grid over the robot's coordinates,
+counted over the whole of training."""
 
 from collections.abc import Sequence
 
@@ -12,12 +13,21 @@ from element_rl.studies.comparison import (
     maps_of,
     scores_of,
 )
-from element_rl.studies.grid import Cell, Findings, FinishedCell, Scale, Study
-from element_rl.studies.tables import aggregate_table, improvement_table, score_table, sentences
+from element_rl.studies.engine.grid import Cell, Findings, FinishedCell, Scale, Study
+from element_rl.studies.engine.tables import (
+    aggregate_table,
+    improvement_table,
+    score_table,
+    sentences,
+)
 
 
 def cells(scale: Scale) -> list[Cell]:
-    return [cell for env in scale.envs for cell in (*element_cells(env, scale), *baseline_cells(env, scale))]
+    return [
+        cell
+        for env in scale.envs
+        for cell in (*element_cells(env, scale), *baseline_cells(env, scale))
+    ]
 
 
 def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
@@ -27,7 +37,9 @@ def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
         improvement_table("improvement", "Does ELEMENT cover more?", scores),
     ]
     if all("random" in methods for methods in scores.values()):
-        tables.append(aggregate_table("aggregate", "Cells, as a multiple of a random policy's", scores))
+        tables.append(
+            aggregate_table("aggregate", "Cells, as a multiple of a random policy's", scores)
+        )
     return Findings(
         sentences=sentences(scores, "covers more than", "covers less than"),
         notes=length_notes(done),
@@ -40,7 +52,8 @@ def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
 STUDY = Study(
     "coverage",
     "Can ELEMENT explore new states efficiently?",
-    "How many different places does an agent visit in the whole of its training, with no task reward?",
+    "How many different places does an agent visit in the whole of its training, with no task "
+    "reward?",
     SCALES,
     cells,
     analyse,

@@ -1,5 +1,6 @@
-"""Can ELEMENT maximise episodic state entropy? The episodic reward alone (β = 0) against RND, NGU, RE3 and RISE (the paper's
-fourth section, second part): matrix-based entropy of order 1.001, which stands for Shannon's, of episodes over training."""
+"""Can ELEMENT maximise episodic state entropy? The episodic reward alone (β = 0) against RND, NGU,
+RE3 and RISE (the paper's fourth section, second part): matrix-based entropy of order 1.001, which
+stands for Shannon's, of episodes over training."""
 
 from collections.abc import Sequence
 
@@ -13,31 +14,40 @@ from element_rl.studies.comparison import (
     mean_of,
     scores_of,
 )
-from element_rl.studies.grid import Cell, Findings, FinishedCell, Scale, Study
-from element_rl.studies.results import Table
-from element_rl.studies.tables import improvement_table, score_table, sentences
+from element_rl.studies.engine.grid import Cell, Findings, FinishedCell, Scale, Study
+from element_rl.studies.engine.results import Table
+from element_rl.studies.engine.tables import improvement_table, score_table, sentences
 
 OURS = "element, β = 0"
 
 
 def cells(scale: Scale) -> list[Cell]:
     return [
-        cell for env in scale.envs for cell in (*element_cells(env, scale, OURS, beta=0.0), *baseline_cells(env, scale))
+        cell
+        for env in scale.envs
+        for cell in (*element_cells(env, scale, OURS, beta=0.0), *baseline_cells(env, scale))
     ]
 
 
 def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
     scores = scores_of(done, "episodic_entropy")
     return Findings(
-        sentences=sentences(scores, "has a higher episodic entropy than", "has a lower one than", ours=OURS),
+        sentences=sentences(
+            scores, "has a higher episodic entropy than", "has a lower one than", ours=OURS
+        ),
         notes=(
-            "Entropy is bounded by log2 of the episode's length, so where falling ends an episode, staying up is the first thing "
+            "Entropy is bounded by log2 of the episode's length, so where falling ends an episode, "
+            "staying up is the first thing "
             "that raises it: lengths stand beside the entropies.",
             *length_notes(done),
         ),
         tables=(
-            score_table("entropy", "Episodic entropy, mean of the last tenth of training", "bits", scores),
-            improvement_table("improvement", "Does ELEMENT reach a higher entropy?", scores, ours=OURS),
+            score_table(
+                "entropy", "Episodic entropy, mean of the last tenth of training", "bits", scores
+            ),
+            improvement_table(
+                "improvement", "Does ELEMENT reach a higher entropy?", scores, ours=OURS
+            ),
             _lengths(done),
         ),
         curves=(
@@ -49,12 +59,22 @@ def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
 
 def _lengths(done: Sequence[FinishedCell]) -> Table:
     rows = tuple(
-        (env, entry.cell.method, mean_of(entry.summary, "episode_length"), mean_of(entry.summary, "entropy_saturation"))
+        (
+            env,
+            entry.cell.method,
+            mean_of(entry.summary, "episode_length"),
+            mean_of(entry.summary, "entropy_saturation"),
+        )
         for env, entries in by_environment(done).items()
         for entry in entries
     )
     columns = ("environment", "method", "episode length", "entropy / log2 length")
-    return Table("lengths", "How long episodes are, and how near their entropy is to its ceiling", columns, rows)
+    return Table(
+        "lengths",
+        "How long episodes are, and how near their entropy is to its ceiling",
+        columns,
+        rows,
+    )
 
 
 STUDY = Study(

@@ -5,7 +5,8 @@
     paths       groups of paths from early (dark) to late (light)
     scatters    points, with the diagonal where there is one
 
-A method has the same colour in all figures of a study, and `element` the first one. The same results give the same files.
+A method has the same colour in all figures of a study, and `element` the first one. The same
+results give the same files.
 """
 
 import itertools
@@ -26,10 +27,25 @@ from matplotlib.ticker import EngFormatter
 
 from element_rl.plots import save_figure
 from element_rl.plots.legends import draw_legend, draw_shared_legend
-from element_rl.plots.maps import CROP_MARGIN, MOST_VECTOR_POINTS, START_MARK, draw_field_scale, log_scale
-from element_rl.plots.style import DASHES, QUIET, STYLE, add_note, line_style, panel_grid, whole_ticks, wrapped_title
-from element_rl.studies.results import Curves, Map, Paths, Results, Scatter, Series
-from element_rl.studies.tables import file_stem
+from element_rl.plots.maps import (
+    CROP_MARGIN,
+    MOST_VECTOR_POINTS,
+    START_MARK,
+    draw_field_scale,
+    log_scale,
+)
+from element_rl.plots.style import (
+    DASHES,
+    QUIET,
+    STYLE,
+    add_note,
+    line_style,
+    panel_grid,
+    whole_ticks,
+    wrapped_title,
+)
+from element_rl.studies.engine.results import Curves, Map, Paths, Results, Scatter, Series
+from element_rl.studies.engine.tables import file_stem
 
 OURS = "element"
 REFERENCE = "random"  # a policy, not a method: in grey
@@ -47,11 +63,14 @@ def draw_results(results: Results, folder: Path) -> list[Path]:
 
 
 def series_styles(results: Results) -> dict[str, dict[str, Any]]:
-    """Colour and dashes of every label in the curves and scatters of a study, as matplotlib takes them."""
+    """Colour and dashes of every label in the curves and scatters of a study, as matplotlib takes
+    them."""
     lines = [series.label for curves in results.curves for series in curves.series]
     points = [group.label for scatter in results.scatters for group in scatter.groups]
     labels = list(dict.fromkeys([*lines, *points]))
-    methods = sorted((label for label in labels if label != REFERENCE), key=lambda label: label != OURS)
+    methods = sorted(
+        (label for label in labels if label != REFERENCE), key=lambda label: label != OURS
+    )
     styles = {label: line_style(rank) for rank, label in enumerate(methods)}
     return styles | {REFERENCE: {"color": QUIET, "linestyle": DASHES[1]}}
 
@@ -59,17 +78,25 @@ def series_styles(results: Results) -> dict[str, dict[str, Any]]:
 def _figures(results: Results) -> Iterator[tuple[str, Figure]]:
     """Every figure with the name of its files; a name that is taken gets a number."""
     styles = series_styles(results)
-    drawn: list[tuple[str, Figure]] = [(curves.name, draw_curves([curves], styles)) for curves in results.curves]
+    drawn: list[tuple[str, Figure]] = [
+        (curves.name, draw_curves([curves], styles)) for curves in results.curves
+    ]
     for group in _of_one_quantity(results.curves):
-        drawn.append((f"{_shared_beginning(group) or results.study}_all", draw_curves(group, styles)))
-    drawn += [(maps[0].group or maps[0].name, draw_maps(maps)) for maps in _map_groups(results.maps)]
+        drawn.append(
+            (f"{_shared_beginning(group) or results.study}_all", draw_curves(group, styles))
+        )
+    drawn += [
+        (maps[0].group or maps[0].name, draw_maps(maps)) for maps in _map_groups(results.maps)
+    ]
     drawn += [(paths.name, draw_paths(paths)) for paths in results.paths if paths.groups]
     drawn += [(scatter.name, draw_scatter(scatter, styles)) for scatter in results.scatters]
     taken: set[str] = set()
     for name, figure in drawn:
         stem = file_stem(name)
         free = next(
-            candidate for candidate in (stem, *(f"{stem}_{n}" for n in range(2, 10_000))) if candidate not in taken
+            candidate
+            for candidate in (stem, *(f"{stem}_{n}" for n in range(2, 10_000)))
+            if candidate not in taken
         )
         taken.add(free)
         yield free, figure
@@ -86,7 +113,8 @@ def _of_one_quantity(all_curves: Sequence[Curves]) -> list[list[Curves]]:
 def _shared_beginning(group: Sequence[Curves]) -> str:
     """The words, between underscores, that all names begin with."""
     positions = itertools.takewhile(
-        lambda words: len(set(words)) == 1, zip(*(curves.name.split("_") for curves in group), strict=False)
+        lambda words: len(set(words)) == 1,
+        zip(*(curves.name.split("_") for curves in group), strict=False),
     )
     return "_".join(words[0] for words in positions)
 
@@ -94,13 +122,16 @@ def _shared_beginning(group: Sequence[Curves]) -> str:
 def _map_groups(maps: Sequence[Map]) -> list[list[Map]]:
     groups: dict[str, list[Map]] = {}
     for position, entry in enumerate(entry for entry in maps if entry.frames):
-        groups.setdefault(f"group {entry.group}" if entry.group else f"map {position}", []).append(entry)
+        groups.setdefault(f"group {entry.group}" if entry.group else f"map {position}", []).append(
+            entry
+        )
     return list(groups.values())
 
 
 @matplotlib.rc_context(STYLE)
 def draw_curves(panels: Sequence[Curves], styles: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """One panel per `Curves`; the legend stands in the only panel where that has room, or above all."""
+    """One panel per `Curves`; the legend stands in the only panel where that has room, or above
+    all."""
     rows, columns = panel_grid(len(panels))
     size = (6.0, 3.8) if len(panels) == 1 else (3.4 * columns, 2.7 * rows + 0.5)
     figure = Figure(figsize=size, layout="constrained")
@@ -146,7 +177,10 @@ def _set_limits(axes: Axes, curves: Curves) -> None:
     if curves.counts:
         whole_ticks(axes.yaxis)
         bottom, top = axes.get_ylim()
-        axes.set_ylim(np.floor(bottom) if top - bottom < 2 else bottom, np.ceil(top) if top - bottom < 2 else top)
+        axes.set_ylim(
+            np.floor(bottom) if top - bottom < 2 else bottom,
+            np.ceil(top) if top - bottom < 2 else top,
+        )
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     if high >= 10_000:
         axes.yaxis.set_major_formatter(EngFormatter(sep=""))
@@ -158,9 +192,13 @@ def draw_maps(maps: Sequence[Map]) -> Figure:
     chosen = [_chosen(len(entry.frames)) for entry in maps]
     columns = max(len(frames) for frames in chosen)
     limits = [_limits(entry, maps) for entry in maps]
-    heights = [PANEL * _height_over_width(entry, view) for entry, view in zip(maps, limits, strict=True)]
+    heights = [
+        PANEL * _height_over_width(entry, view) for entry, view in zip(maps, limits, strict=True)
+    ]
     size = (PANEL * columns + 1.6, sum(heights) + 0.5 * len(maps) + 0.2)
-    figure = Figure(figsize=size, layout="compressed")  # panels of a fixed shape stand close together
+    figure = Figure(
+        figsize=size, layout="compressed"
+    )  # panels of a fixed shape stand close together
     grid = figure.subplots(len(maps), columns, squeeze=False, height_ratios=heights)
     norm = _norm(maps)
     for row, (entry, frames, view) in enumerate(zip(maps, chosen, limits, strict=True)):
@@ -175,33 +213,53 @@ def draw_maps(maps: Sequence[Map]) -> Figure:
         is_last = row == len(maps) - 1 or maps[row + 1].bounds != entry.bounds
         for axes in grid[row, : len(frames)]:
             axes.set_xlabel(entry.x_label if is_last else "")
-    label = f"{maps[0].value_label} (log scale)" if isinstance(norm, LogNorm) else maps[0].value_label
+    label = (
+        f"{maps[0].value_label} (log scale)" if isinstance(norm, LogNorm) else maps[0].value_label
+    )
     shrink = min(1.0, 4.0 / sum(heights))
-    figure.colorbar(ScalarMappable(norm, "viridis_r"), ax=grid.ravel().tolist(), label=label, shrink=shrink, pad=0.02)
+    figure.colorbar(
+        ScalarMappable(norm, "viridis_r"),
+        ax=grid.ravel().tolist(),
+        label=label,
+        shrink=shrink,
+        pad=0.02,
+    )
     return figure
 
 
 def _chosen(frames: int) -> list[int]:
     """At most `MOST_FRAMES` moments, the first and the last among them."""
-    return sorted(set(np.linspace(0, frames - 1, min(frames, MOST_FRAMES)).round().astype(int).tolist()))
+    return sorted(
+        set(np.linspace(0, frames - 1, min(frames, MOST_FRAMES)).round().astype(int).tolist())
+    )
 
 
 def _limits(entry: Map, maps: Sequence[Map]) -> Float[np.ndarray, "2 2"]:
-    """The part of the plane that any map of the group over the same grid needs; all of it where there are walls."""
+    """The part of the plane that any map of the group over the same grid needs; all of it where
+    there are walls."""
     bounds = np.array(entry.bounds, np.float64)
     alike = [other for other in maps if (other.bounds, other.shape) == (entry.bounds, entry.shape)]
-    used = np.unique([cell for other in alike for frame in other.frames for cell in frame.index]).astype(int)
+    used = np.unique(
+        [cell for other in alike for frame in other.frames for cell in frame.index]
+    ).astype(int)
     if entry.walls or not len(used):
         return bounds
     cells = np.stack(np.unravel_index(used, entry.shape), axis=1)
     side = (bounds[:, 1] - bounds[:, 0]) / entry.shape
-    corners = [bounds[:, 0] + side * cells.min(axis=0), bounds[:, 0] + side * (cells.max(axis=0) + 1)]
+    corners = [
+        bounds[:, 0] + side * cells.min(axis=0),
+        bounds[:, 0] + side * (cells.max(axis=0) + 1),
+    ]
     corners += [np.array(other.start) for other in alike if other.start is not None]
     low, high = np.min(corners, axis=0), np.max(corners, axis=0)
     size = (high - low) * (1 + 2 * CROP_MARGIN)
-    size = np.maximum(size, size.max() / 3) if entry.equal_scales else size  # no panel is a mere strip
+    size = (
+        np.maximum(size, size.max() / 3) if entry.equal_scales else size
+    )  # no panel is a mere strip
     centre = (low + high) / 2
-    return np.clip(np.stack([centre - size / 2, centre + size / 2], axis=1), bounds[:, :1], bounds[:, 1:])
+    return np.clip(
+        np.stack([centre - size / 2, centre + size / 2], axis=1), bounds[:, :1], bounds[:, 1:]
+    )
 
 
 def _height_over_width(entry: Map, view: Float[np.ndarray, "2 2"]) -> float:
@@ -211,18 +269,23 @@ def _height_over_width(entry: Map, view: Float[np.ndarray, "2 2"]) -> float:
 
 def _norm(maps: Sequence[Map]) -> Normalize:
     """One scale for all frames; logarithmic where asked for and possible."""
-    values = np.array([value for entry in maps for frame in entry.frames for value in frame.value] or [1.0])
+    values = np.array(
+        [value for entry in maps for frame in entry.frames for value in frame.value] or [1.0]
+    )
     if all(entry.logarithmic for entry in maps) and (values > 0).any():
         return log_scale(values[values > 0])
     low, high = min(values.min(), 0.0), values.max()
     return Normalize(low, high if high > low else low + 1.0)
 
 
-def _draw_frame(axes: Axes, entry: Map, position: int, view: Float[np.ndarray, "2 2"], norm: Normalize) -> None:
+def _draw_frame(
+    axes: Axes, entry: Map, position: int, view: Float[np.ndarray, "2 2"], norm: Normalize
+) -> None:
     frame = entry.frames[position]
     (left, right), (low, high) = entry.bounds
     placed: Any = {"origin": "lower", "extent": (left, right, low, high), "interpolation": "none"}
-    # Rows of an image run along its vertical axis, the first axis of the grid along the horizontal one.
+    # Rows of an image run along its vertical axis, the first axis of the grid along the horizontal
+    # one.
     axes.imshow(frame.grid(entry.shape).T, norm=norm, cmap="viridis_r", **placed)
     if entry.walls:
         walls = np.full(entry.shape[0] * entry.shape[1], np.nan)
@@ -245,7 +308,9 @@ def draw_paths(paths: Paths) -> Figure:
     pixels = sum(len(path) for group in paths.groups for path in group.paths) > MOST_VECTOR_POINTS
     for colour, group in zip(colours, paths.groups, strict=True):
         lines = [np.asarray(path, np.float64).reshape(-1, 2) for path in group.paths]
-        axes.add_collection(LineCollection(lines, colors=[colour], linewidths=1.0, alpha=0.9, rasterized=pixels))
+        axes.add_collection(
+            LineCollection(lines, colors=[colour], linewidths=1.0, alpha=0.9, rasterized=pixels)
+        )
     if paths.start is not None:
         axes.plot(*paths.start, **START_MARK)
     axes.autoscale_view()
@@ -267,7 +332,15 @@ def draw_scatter(scatter: Scatter, styles: Mapping[str, Mapping[str, Any]]) -> F
     for group in scatter.groups:
         colour = styles[group.label]["color"]
         axes.plot(
-            group.x, group.y, ".", color=colour, markersize=4, alpha=0.6, mew=0, label=group.label, rasterized=pixels
+            group.x,
+            group.y,
+            ".",
+            color=colour,
+            markersize=4,
+            alpha=0.6,
+            mew=0,
+            label=group.label,
+            rasterized=pixels,
         )
     if scatter.diagonal:
         axes.axline((0, 0), slope=1, color=QUIET, linewidth=1.0, zorder=1)

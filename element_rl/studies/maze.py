@@ -1,25 +1,27 @@
-"""How rewards are assigned: tabular agents in a 20 × 20 maze, each with one reward alone (section "How Does ELEMENT Assign
-Intrinsic Rewards?").
+"""How rewards are assigned: tabular agents in a 20 × 20 maze, each with one reward alone (section
+"How Does ELEMENT Assign Intrinsic Rewards?").
 
 A state is a cell, known by its coordinates. After every episode each visited cell c has
 
     r_ep(c)   mean of H(τ) over the episodes τ that have visited c                                     (Eq. 11)
     r_l(c)    log(1 + ‖distances to the k nearest of all visits so far‖), by brute force               (Eq. 15)
 
-each scaled to [0, 1] by its smallest and largest value over the visited cells. The agent then learns by Q-learning, and acts
-ε-greedily through the next episode.
+each scaled to [0, 1] by its smallest and largest value over the visited cells. The agent then
+learns by Q-learning, and acts ε-greedily through the next episode.
 
 Readings:
-1. Eq. 11 as printed is a mean over all episodes, with 0 for those without c: that pays for being visited often, the start
-   most. The text below it ("average entropy of a state based on the episodes") and Algorithm 3, which notes H(τ) on each
-   transition of τ, give the mean over the episodes with c. That is taken.
-2. H is the kernel density estimate (Eq. 3) with σ = 1: of 700 states in some 200 cells most are equal, and the distances of
-   Eq. 4 would be 0. It is computed from the visits of each cell, which gives the same number as from the 700 states.
-3. Visits count as often as they were made; only the visit that is asked about is not its own neighbour. So once a cell has been
-   visited more than k times its r_l is 0.
-4. The agent learns as in Algorithm 3: when the episode has ended (r_ep is known only then), from all transitions it remembers,
-   with the rewards as they are now. `learn_from` has two others: the episode alone, and every step as it is made, with the
-   rewards of the last episode's end.
+1. Eq. 11 as printed is a mean over all episodes, with 0 for those without c: that pays for being
+   visited often, the start most. The text below it ("average entropy of a state based on the
+   episodes") and Algorithm 3, which notes H(τ) on each transition of τ, give the mean over the
+   episodes with c. That is taken.
+2. H is the kernel density estimate (Eq. 3) with σ = 1: of 700 states in some 200 cells most are
+   equal, and the distances of Eq. 4 would be 0. It is computed from the visits of each cell, which
+   gives the same number as from the 700 states.
+3. Visits count as often as they were made; only the visit that is asked about is not its own
+   neighbour. So once a cell has been visited more than k times its r_l is 0.
+4. The agent learns as in Algorithm 3: when the episode has ended (r_ep is known only then), from
+   all transitions it remembers, with the rewards as they are now. `learn_from` has two others: the
+   episode alone, and every step as it is made, with the rewards of the last episode's end.
 """
 
 import time
@@ -50,13 +52,21 @@ class MazeConfig:
     episodes: int = 300  # per seed
     steps: int = 700  # per episode
     seeds: int = 10  # independent agents per reward, numbered from 0
-    rewards: tuple[RewardName, ...] = ("episodic", "lifelong", "both", "random")  # random: a policy, with no reward
-    num_neighbours: int = 100  # k of r_l; the paper gives none for the maze (3 elsewhere, see docs/results/maze.md)
+    rewards: tuple[RewardName, ...] = (
+        "episodic",
+        "lifelong",
+        "both",
+        "random",
+    )  # random: a policy, with no reward
+    num_neighbours: int = (
+        100  # k of r_l; the paper gives none for the maze (3 elsewhere, see docs/results/maze.md)
+    )
     bandwidth: float = 1.0  # σ of the entropy, in squared cells
     lifelong_weight: float = 0.5  # β of the reward "both"
     snapshots: tuple[int, ...] = (5, 50, 300)  # episodes after which rewards and visits are shown
     learn_from: Literal["memory", "episode", "step"] = "memory"  # see the head of this module
-    updates: int = 100  # after every episode, each of every remembered pair of state and action (learn_from memory)
+    # after every episode, each of every remembered pair of state and action (learn_from memory)
+    updates: int = 100
     q_learning: QLearningConfig = field(default_factory=QLearningConfig)
 
     def __post_init__(self) -> None:
@@ -65,14 +75,20 @@ class MazeConfig:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}.")
         if not self.bandwidth > 0 or not self.lifelong_weight >= 0:
             values = f"bandwidth {self.bandwidth} and lifelong_weight {self.lifelong_weight}"
-            raise ValueError(f"The bandwidth must be positive and the lifelong weight not negative, got {values}.")
+            raise ValueError(
+                "The bandwidth must be positive and the lifelong weight not negative, got "
+                f"{values}."
+            )
         if not self.rewards or len(set(self.rewards)) < len(self.rewards):
             raise ValueError(f"The maze needs one or more different rewards, got {self.rewards}.")
 
     @property
     def moments(self) -> tuple[int, ...]:
         """The snapshots that there are: those before the last episode, and the last."""
-        return (*sorted({moment for moment in self.snapshots if 0 < moment < self.episodes}), self.episodes)
+        return (
+            *sorted({moment for moment in self.snapshots if 0 < moment < self.episodes}),
+            self.episodes,
+        )
 
 
 @dataclass(frozen=True)
@@ -81,7 +97,9 @@ class MazeOutcome:
 
     config: MazeConfig
     visits: dict[str, Int[np.ndarray, "P E N"]]  # of each cell in each episode
-    rewards: dict[str, Float[np.ndarray, "P E N"]]  # of each cell after each episode; NaN where it was never visited
+    rewards: dict[
+        str, Float[np.ndarray, "P E N"]
+    ]  # of each cell after each episode; NaN where it was never visited
     entropy: dict[str, Float[np.ndarray, "P E"]]  # H of each episode, in nats
     seconds: float
 
@@ -117,16 +135,23 @@ def run_maze(config: MazeConfig, watch: Watch = lambda done, total: None) -> Maz
     began = time.monotonic()
     kinds = [_kind(name, config) for name in config.rewards for _ in range(config.seeds)]
     population = jax.tree.map(lambda *leaves: jnp.stack(leaves), *kinds)
-    keys = jnp.stack([_agent_key(name, seed) for name in config.rewards for seed in range(config.seeds)])
+    keys = jnp.stack(
+        [_agent_key(name, seed) for name in config.rewards for seed in range(config.seeds)]
+    )
     knowledge = jax.vmap(lambda _: _beginning(config))(keys)
     history = []
     for episode in range(config.episodes):
-        knowledge, measured = _live_together(knowledge, population, keys, jnp.asarray(episode), config)
+        knowledge, measured = _live_together(
+            knowledge, population, keys, jnp.asarray(episode), config
+        )
         history.append(jax.device_get(measured))
         watch(episode + 1, config.episodes)
     visits, rewards, entropy = (np.stack(parts, axis=1) for parts in zip(*history, strict=True))
     rewards = np.where(np.cumsum(visits, axis=1) > 0, rewards, np.nan)
-    rows = {name: slice(i * config.seeds, (i + 1) * config.seeds) for i, name in enumerate(config.rewards)}
+    rows = {
+        name: slice(i * config.seeds, (i + 1) * config.seeds)
+        for i, name in enumerate(config.rewards)
+    }
     return MazeOutcome(
         config,
         {name: visits[part].astype(np.int64) for name, part in rows.items()},
@@ -157,16 +182,27 @@ def _beginning(config: MazeConfig) -> Knowledge:
 
 @partial(jax.jit, static_argnames="config")
 def _live_together(
-    known: Knowledge, kinds: AgentKind, keys: Key[Array, " P"], episode: Int[Array, ""], config: MazeConfig
+    known: Knowledge,
+    kinds: AgentKind,
+    keys: Key[Array, " P"],
+    episode: Int[Array, ""],
+    config: MazeConfig,
 ) -> tuple[Knowledge, tuple[Float[Array, "P S"], Float[Array, "P S"], Float[Array, " P"]]]:
     """One episode of every agent."""
-    return jax.vmap(partial(_live, config=config), in_axes=(0, 0, 0, None))(known, kinds, keys, episode)
+    return jax.vmap(partial(_live, config=config), in_axes=(0, 0, 0, None))(
+        known, kinds, keys, episode
+    )
 
 
 def _live(
-    known: Knowledge, kind: AgentKind, agent_key: PRNGKeyArray, episode: Int[Array, ""], config: MazeConfig
+    known: Knowledge,
+    kind: AgentKind,
+    agent_key: PRNGKeyArray,
+    episode: Int[Array, ""],
+    config: MazeConfig,
 ) -> tuple[Knowledge, tuple[Float[Array, " S"], Float[Array, " S"], Float[Array, ""]]]:
-    """One episode and what is learned from it; its visits, the rewards of all cells after it, and its entropy."""
+    """One episode and what is learned from it; its visits, the rewards of all cells after it, and
+    its entropy."""
     values, lived = _walk(known, kind, jax.random.fold_in(agent_key, episode), config)
     visits = jnp.zeros_like(known.visits).at[lived.next_cell].add(1.0)
     entropy = visits_entropy(visits, config.bandwidth)
@@ -195,7 +231,9 @@ def _walk(
         action = q_learning.act(values, cell, key, kind.epsilon)
         next_cell = maze.step(cell, action, jnp)
         if config.learn_from == "step":
-            values = q_learning.update(values, cell, action, rewards[next_cell], next_cell, config.q_learning)
+            values = q_learning.update(
+                values, cell, action, rewards[next_cell], next_cell, config.q_learning
+            )
         return (values, next_cell), Lived(cell, action, next_cell)
 
     (values, _), lived = jax.lax.scan(
@@ -204,13 +242,17 @@ def _walk(
     return values, lived
 
 
-def _learn(known: Knowledge, lived: Lived, rewards: Float[Array, " S"], config: MazeConfig) -> Float[Array, "S A"]:
+def _learn(
+    known: Knowledge, lived: Lived, rewards: Float[Array, " S"], config: MazeConfig
+) -> Float[Array, "S A"]:
     """The values after an episode."""
     if config.learn_from == "episode":
 
         def again(values: Float[Array, "S A"], seen: Lived) -> tuple[Float[Array, "S A"], None]:
             reward = rewards[seen.next_cell]
-            return q_learning.update(values, *seen[:2], reward, seen.next_cell, config.q_learning), None
+            return q_learning.update(
+                values, *seen[:2], reward, seen.next_cell, config.q_learning
+            ), None
 
         return jax.lax.scan(again, known.values, lived)[0]
     if config.learn_from == "step":
@@ -231,13 +273,16 @@ def state_rewards(known: Knowledge, kind: AgentKind, num_neighbours: int) -> Flo
     seen = known.visits > 0
     mean_entropy = known.entropy_sum / jnp.maximum(known.episodes, 1.0)
     novelty = lifelong_novelty(known.visits, num_neighbours)
-    total = kind.episodic_weight * unit_scaled(mean_entropy, widened(empty_range(), mean_entropy, seen))
+    total = kind.episodic_weight * unit_scaled(
+        mean_entropy, widened(empty_range(), mean_entropy, seen)
+    )
     total += kind.lifelong_weight * unit_scaled(novelty, widened(empty_range(), novelty, seen))
     return jnp.where(seen, total, 0.0)
 
 
 def lifelong_novelty(visits: Float[Array, " S"], num_neighbours: int) -> Float[Array, " S"]:
-    """log(1 + ‖d‖) with d the distances from a visit of each cell to the k nearest other visits, of any cell (Eq. 15)."""
+    """log(1 + ‖d‖) with d the distances from a visit of each cell to the k nearest other visits, of
+    any cell (Eq. 15)."""
     distances, order = _neighbourhoods()
     there = visits[order]  # [S, S]: visits of the nearest cell, itself, then of the next, and so on
     there = there.at[:, 0].add(-jnp.minimum(there[:, 0], 1.0))  # a visit is not its own neighbour
@@ -247,17 +292,23 @@ def lifelong_novelty(visits: Float[Array, " S"], num_neighbours: int) -> Float[A
 
 
 def visits_entropy(visits: Float[Array, " S"], bandwidth: float) -> Float[Array, ""]:
-    """`entropy.kde_entropy` of the visited positions, each as often as it was visited, in nats (Eq. 3)."""
+    """`entropy.kde_entropy` of the visited positions, each as often as it was visited, in nats (Eq.
+    3)."""
     share = visits / jnp.sum(visits)
     density = jnp.exp(-jnp.asarray(_distances() ** 2, jnp.float32) / (2.0 * bandwidth)) @ share
-    return -jnp.sum(share * jnp.log(jnp.where(share > 0, density, 1.0)))  # far from all visits the density is 0
+    return -jnp.sum(
+        share * jnp.log(jnp.where(share > 0, density, 1.0))
+    )  # far from all visits the density is 0
 
 
 def _neighbourhoods() -> tuple[Float[Array, "S S"], Int[Array, "S S"]]:
-    """For every cell the distances of all cells in ascending order, itself first, and which these are."""
+    """For every cell the distances of all cells in ascending order, itself first, and which these
+    are."""
     distances = _distances()
     order = np.argsort(distances, axis=1, kind="stable")
-    return jnp.asarray(np.take_along_axis(distances, order, axis=1), jnp.float32), jnp.asarray(order)
+    return jnp.asarray(np.take_along_axis(distances, order, axis=1), jnp.float32), jnp.asarray(
+        order
+    )
 
 
 def _distances() -> Float[np.ndarray, "S S"]:

@@ -1,4 +1,5 @@
-"""What the maze came to: how deep agents get, how long they stay in shallow dead ends, and what shallow and deep cells are worth.
+"""What the maze came to: how deep agents get, how long they stay in shallow dead ends, and what
+shallow and deep cells are worth.
 
 maze_command_outcome   `element maze`: run, measure, and write results, tables, figures and the page
 maze_results           the numbers, curves and maps of a run
@@ -13,23 +14,38 @@ from jaxtyping import Bool, Float, Num
 from matplotlib.figure import Figure
 
 from element_rl.envs.maze import MAZE, SHALLOW, shallow_dead_ends
-from element_rl.files import to_json
 from element_rl.plots import save_figure
 from element_rl.plots.maze import MazeRow, maze_figure
-from element_rl.provenance import commit, hardware, hardware_text, versions, versions_text
+from element_rl.runs.provenance import commit, hardware, hardware_text, versions, versions_text
+from element_rl.storage.files import to_json
+from element_rl.studies.engine.results import (
+    CellRecord,
+    Curves,
+    Frame,
+    Map,
+    Results,
+    Series,
+    Table,
+    write_results,
+)
+from element_rl.studies.engine.statistics import (
+    curve_with_interval,
+    mean_and_std,
+    stratified_bootstrap,
+)
+from element_rl.studies.engine.tables import write_tables
 from element_rl.studies.figures import draw_results
 from element_rl.studies.maze import MazeConfig, MazeOutcome, Watch, run_maze
 from element_rl.studies.report import write_report
-from element_rl.studies.results import CellRecord, Curves, Frame, Map, Results, Series, Table, write_results
-from element_rl.studies.statistics import curve_with_interval, mean_and_std, stratified_bootstrap
-from element_rl.studies.tables import write_tables
 
 LAST = 20  # episodes at the end over which agents are measured
 VISIT_EPISODES = 5  # up to a snapshot, whose visits are shown
 SMOOTHED = 5  # episodes; a single one says little
 QUESTION = (
-    "Which cells of a maze does each reward pay for as training goes on, and how deep do agents go that have it alone? "
-    "The paper finds that the lifelong reward traps agents in dead ends near the start, and the episodic one leads to the depth."
+    "Which cells of a maze does each reward pay for as training goes on, and how deep do agents go "
+    "that have it alone? "
+    "The paper finds that the lifelong reward traps agents in dead ends near the start, and the "
+    "episodic one leads to the depth."
 )
 LABELS = {
     "episodic": "episodic\n$r_{\\mathrm{ep}}$",
@@ -40,7 +56,10 @@ LABELS = {
 
 
 def maze_command_outcome(
-    config: MazeConfig, out: Path, watch: Watch = lambda done, total: None, command: str = "element maze"
+    config: MazeConfig,
+    out: Path,
+    watch: Watch = lambda done, total: None,
+    command: str = "element maze",
 ) -> Results:
     """Runs the maze and writes results.json, tables/, figures/ and report.html into `out`."""
     outcome = run_maze(config, watch)
@@ -87,7 +106,9 @@ def maze_results(outcome: MazeOutcome, command: str = "element maze") -> Results
 
 def depth_reached(outcome: MazeOutcome, name: str) -> Float[np.ndarray, "P E"]:
     """The depth of the deepest cell of each episode."""
-    return np.max(np.where(outcome.visits[name] > 0, MAZE.depth[None, None, :], 0), axis=2).astype(np.float64)
+    return np.max(np.where(outcome.visits[name] > 0, MAZE.depth[None, None, :], 0), axis=2).astype(
+        np.float64
+    )
 
 
 def dead_end_share(outcome: MazeOutcome, name: str) -> Float[np.ndarray, "P E"]:
@@ -98,7 +119,8 @@ def dead_end_share(outcome: MazeOutcome, name: str) -> Float[np.ndarray, "P E"]:
 def mean_reward(
     outcome: MazeOutcome, name: str, cells: Bool[np.ndarray, " N"], episode: int
 ) -> Float[np.ndarray, " P"]:
-    """The mean reward after an episode of those of the cells that an agent has visited, of 1; NaN if there are none."""
+    """The mean reward after an episode of those of the cells that an agent has visited, of 1; NaN
+    if there are none."""
     return _mean_of_finite(_scaled_rewards(outcome, name)[:, episode - 1, cells], axis=1)
 
 
@@ -115,11 +137,14 @@ def draw_maze(outcome: MazeOutcome) -> Figure:
         if name != "random"
     ]
     x, y = MAZE.position[MAZE.start].astype(int).tolist()
-    return maze_figure(rows, [f"episode {moment}" for moment in moments], np.isnan(_grid(MAZE.depth)), (x, y))
+    return maze_figure(
+        rows, [f"episode {moment}" for moment in moments], np.isnan(_grid(MAZE.depth)), (x, y)
+    )
 
 
 def _scaled_rewards(outcome: MazeOutcome, name: str) -> Float[np.ndarray, "P E N"]:
-    """Rewards as shares of the largest possible one, so that the sum of two can be compared with one alone."""
+    """Rewards as shares of the largest possible one, so that the sum of two can be compared with
+    one alone."""
     largest = 1.0 + outcome.config.lifelong_weight if name == "both" else 1.0
     return outcome.rewards[name] / largest
 
@@ -134,11 +159,14 @@ def _mean_of_finite(values: Float[np.ndarray, "P N"], axis: int) -> Float[np.nda
     """The mean without NaN; NaN where there is nothing else."""
     present = np.isfinite(values)
     number = present.sum(axis=axis)
-    return np.where(number > 0, np.where(present, values, 0.0).sum(axis=axis) / np.maximum(number, 1), np.nan)
+    return np.where(
+        number > 0, np.where(present, values, 0.0).sum(axis=axis) / np.maximum(number, 1), np.nan
+    )
 
 
 def _visit_maps(outcome: MazeOutcome, name: str) -> list[Float[np.ndarray, " N"]]:
-    """At each snapshot the share of the steps of the last few episodes, all seeds together; NaN where nobody was."""
+    """At each snapshot the share of the steps of the last few episodes, all seeds together; NaN
+    where nobody was."""
     maps = []
     for moment in outcome.config.moments:
         visits = outcome.visits[name][:, max(0, moment - VISIT_EPISODES) : moment].sum(axis=(0, 1))
@@ -166,7 +194,14 @@ def _agents_table(outcome: MazeOutcome) -> Table:
         spread = "" if np.isnan(deviation) else f" ± {deviation:.1f}"
         interval = f"{estimate.value:.1f} ({estimate.low:.1f}–{estimate.high:.1f})"
         rows.append(
-            (name, f"{mean:.1f}{spread}", interval, f"{dead:.0%}", round(float(cells), 1), round(float(entropy), 2))
+            (
+                name,
+                f"{mean:.1f}{spread}",
+                interval,
+                f"{dead:.0%}",
+                round(float(cells), 1),
+                round(float(entropy), 2),
+            )
         )
     return Table(
         "agents",
@@ -180,8 +215,10 @@ def _agents_table(outcome: MazeOutcome) -> Table:
             "episode entropy (nats)",
         ),
         tuple(rows),
-        f"Depth: steps from the start to the deepest cell of an episode, of {MAZE.depth.max()}. Mean ± deviation over "
-        f"{outcome.config.seeds} seeds; interquartile mean with its bootstrap interval. A shallow dead end is less than "
+        f"Depth: steps from the start to the deepest cell of an episode, of {MAZE.depth.max()}. "
+        "Mean ± deviation over "
+        f"{outcome.config.seeds} seeds; interquartile mean with its bootstrap interval. A shallow "
+        "dead end is less than "
         f"{SHALLOW} steps deep and on no shortest way to a deeper cell.",
     )
 
@@ -193,13 +230,16 @@ def _rewards_table(outcome: MazeOutcome) -> Table:
         for label, cells in _regions().items():
             means = [_finite_mean(mean_reward(outcome, name, cells, moment)) for moment in moments]
             if name != "random":
-                rows.append((name, label, *(None if mean is None else round(mean, 3) for mean in means)))
+                rows.append(
+                    (name, label, *(None if mean is None else round(mean, 3) for mean in means))
+                )
     return Table(
         "rewards",
         "What the visited cells of each region are worth",
         ("reward", "cells", *(f"episode {moment}" for moment in moments)),
         tuple(rows),
-        "Mean over the visited cells, then over the seeds that have visited any; 1 is the largest possible reward.",
+        "Mean over the visited cells, then over the seeds that have visited any; 1 is the largest "
+        "possible reward.",
     )
 
 
@@ -215,15 +255,29 @@ def _finite_mean(values: Float[np.ndarray, " P"]) -> float | None:
 
 def _curves(outcome: MazeOutcome) -> list[Curves]:
     quantities = {
-        "depth": ("Depth reached", "steps from the start", lambda name: depth_reached(outcome, name)),
-        "dead_ends": ("Steps in shallow dead ends", "share of the steps", lambda name: dead_end_share(outcome, name)),
-        "entropy": ("Entropy of an episode", "nats", lambda name: outcome.entropy[name].astype(np.float64)),
+        "depth": (
+            "Depth reached",
+            "steps from the start",
+            lambda name: depth_reached(outcome, name),
+        ),
+        "dead_ends": (
+            "Steps in shallow dead ends",
+            "share of the steps",
+            lambda name: dead_end_share(outcome, name),
+        ),
+        "entropy": (
+            "Entropy of an episode",
+            "nats",
+            lambda name: outcome.entropy[name].astype(np.float64),
+        ),
     }
     note = f"Interquartile mean over seeds of the mean of {SMOOTHED} episodes; band: 95 % bootstrap interval."
     found = []
     for quantity, (title, unit, measure) in quantities.items():
         series = tuple(_series(name, measure(name)) for name in outcome.config.rewards)
-        found.append(Curves(quantity, title, "episode", unit, series, note, counts=quantity == "depth"))
+        found.append(
+            Curves(quantity, title, "episode", unit, series, note, counts=quantity == "depth")
+        )
     return found
 
 
@@ -243,12 +297,19 @@ def _maps(outcome: MazeOutcome) -> list[Map]:
     walls = tuple(sorted(set(range(columns * rows)) - set(index.tolist())))
     labels = [f"episode {moment}" for moment in outcome.config.moments]
     found = []
-    for kind, unit, logarithmic in (("rewards", "reward of a cell", False), ("visits", "share of the steps", True)):
+    for kind, unit, logarithmic in (
+        ("rewards", "reward of a cell", False),
+        ("visits", "share of the steps", True),
+    ):
         for name in outcome.config.rewards:
             if kind == "rewards" and name == "random":
                 continue
-            values = _reward_maps(outcome, name) if kind == "rewards" else _visit_maps(outcome, name)
-            frames = tuple(_frame(label, index, value) for label, value in zip(labels, values, strict=True))
+            values = (
+                _reward_maps(outcome, name) if kind == "rewards" else _visit_maps(outcome, name)
+            )
+            frames = tuple(
+                _frame(label, index, value) for label, value in zip(labels, values, strict=True)
+            )
             bounds = ((0.0, float(columns)), (0.0, float(rows)))
             found.append(
                 Map(
@@ -271,9 +332,12 @@ def _maps(outcome: MazeOutcome) -> list[Map]:
 
 
 def _frame(label: str, index: Num[np.ndarray, " N"], values: Float[np.ndarray, " N"]) -> Frame:
-    """A reward of 0 is something else than no visit: it is kept, where `Frame.of` would leave it out."""
+    """A reward of 0 is something else than no visit: it is kept, where `Frame.of` would leave it
+    out."""
     there = np.isfinite(values)
-    return Frame(label, tuple(index[there].tolist()), tuple(float(f"{value:.5g}") for value in values[there]))
+    return Frame(
+        label, tuple(index[there].tolist()), tuple(float(f"{value:.5g}") for value in values[there])
+    )
 
 
 def _findings(outcome: MazeOutcome) -> tuple[str, ...]:
@@ -281,7 +345,8 @@ def _findings(outcome: MazeOutcome) -> tuple[str, ...]:
     rewards = outcome.config.rewards
     depths = {name: depth_reached(outcome, name) for name in rewards}
     said = ", ".join(
-        f"{name} {depths[name][:, -LAST:].mean():.0f} ({dead_end_share(outcome, name)[:, -LAST:].mean():.0%} of the steps in "
+        f"{name} {depths[name][:, -LAST:].mean():.0f} "
+        f"({dead_end_share(outcome, name)[:, -LAST:].mean():.0%} of the steps in "
         "shallow dead ends)"
         for name in rewards
     )
@@ -295,7 +360,8 @@ def _findings(outcome: MazeOutcome) -> tuple[str, ...]:
         )
         if dead is not None and way is not None and deep is not None:
             sentences.append(
-                f"After the last episode the episodic reward is {dead:.2f} in shallow dead ends, {way:.2f} in shallow cells "
+                f"After the last episode the episodic reward is {dead:.2f} in shallow dead ends, "
+                f"{way:.2f} in shallow cells "
                 f"on the way and {deep:.2f} in deep ones."
             )
     return tuple(sentences)
@@ -308,15 +374,19 @@ def _lifelong_sentence(outcome: MazeOutcome, depth: Float[np.ndarray, "P E"]) ->
     final = outcome.rewards["lifelong"][:, -1]
     gone = np.mean(final[np.isfinite(final)] == 0.0)
     return (
-        f"Agents with the lifelong reward are deepest in episodes {best + 1} to {best + width} (depth {blocks[best]:.0f}) and "
-        f"end at {blocks[-1]:.0f}; after the last episode their reward is 0 in {gone:.0%} of the cells they have visited."
+        f"Agents with the lifelong reward are deepest in episodes {best + 1} to {best + width} "
+        f"(depth {blocks[best]:.0f}) and "
+        f"end at {blocks[-1]:.0f}; after the last episode their reward is 0 in {gone:.0%} of the "
+        "cells they have visited."
     )
 
 
 def _notes(config: MazeConfig) -> tuple[str, ...]:
     return (
-        f"{config.seeds} seeds (0 to {config.seeds - 1}), {config.episodes} episodes of {config.steps} steps, k = "
+        f"{config.seeds} seeds (0 to {config.seeds - 1}), {config.episodes} episodes of "
+        f"{config.steps} steps, k = "
         f"{config.num_neighbours}, β = {config.lifelong_weight}. The maze is our own drawing.",
-        "The paper gives neither k nor the settings of Q-learning for its maze. A cell visited more than k times has r_l = 0.",
+        "The paper gives neither k nor the settings of Q-learning for its maze. A cell visited "
+        "more than k times has r_l = 0.",
         "Random is a policy: every action is as likely as the others.",
     )

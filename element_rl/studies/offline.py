@@ -1,15 +1,19 @@
-"""Can the samples collected by ELEMENT agents be used for offline learning? (The paper's section of that name, and its table.)
+"""Can the samples collected by ELEMENT agents be used for offline learning? (The paper's section of
+that name, and its table.)
 
-Every explorer acts in the task's environment with the policies of its checkpoints, and conservative Q-learning learns the task
-from what they did, the data of each seed teaching an agent of its own. With G the mean return of the policy that it ends with,
+Every explorer acts in the task's environment with the policies of its checkpoints, and conservative
+Q-learning learns the task from what they did, the data of each seed teaching an agent of its own.
+With G the mean return of the policy that it ends with,
 
     score = (G − G_random) / (G_SAC − G_random)
 
-so that a random policy scores 0 and SAC, which learned the task online, 1. Learned policies act without noise, SAC's too. A
-dataset of a random policy is learned from as well: what it teaches, no exploration is needed for.
+so that a random policy scores 0 and SAC, which learned the task online, 1. Learned policies act
+without noise, SAC's too. A dataset of a random policy is learned from as well: what it teaches, no
+exploration is needed for.
 
-On screens it is A3C that learns online and scores 1. It draws its actions, as it learned to: the likeliest one, always taken, can
-be to stand before a wall for ever. What discrete conservative Q-learning has learned there takes the best action.
+On screens it is A3C that learns online and scores 1. It draws its actions, as it learned to: the
+likeliest one, always taken, can be to stand before a wall for ever. What discrete conservative
+Q-learning has learned there takes the best action.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,24 +21,57 @@ from pathlib import Path
 
 import numpy as np
 
-from element_rl.collect import CollectConfig
+from element_rl.datasets.collecting import CollectConfig
 from element_rl.envs.screens import MARIO, is_screen
-from element_rl.evaluate import evaluate
-from element_rl.files import read_json_object, write_json
-from element_rl.offline import OfflineConfig
-from element_rl.studies.comparison import by_environment, curves_of, mean_of, means_over_training, scores_of
-from element_rl.studies.grid import Cell, Findings, FinishedCell, Scale, Study
-from element_rl.studies.results import Table
-from element_rl.studies.tables import improvement_table, score_table, sentences
-from element_rl.studies.tasks import A3C, EXPLORERS, ONLINE, RANDOM, SCALES, explorer, online, random
+from element_rl.evaluate.checkpoints import evaluate
+from element_rl.storage.files import read_json_object, write_json
+from element_rl.studies.comparison import (
+    by_environment,
+    curves_of,
+    mean_of,
+    means_over_training,
+    scores_of,
+)
+from element_rl.studies.engine.grid import Cell, Findings, FinishedCell, Scale, Study
+from element_rl.studies.engine.results import Table
+from element_rl.studies.engine.tables import improvement_table, score_table, sentences
+from element_rl.studies.tasks import (
+    A3C,
+    EXPLORERS,
+    ONLINE,
+    RANDOM,
+    SCALES,
+    explorer,
+    online,
+    random,
+)
+from element_rl.training.offline import OfflineConfig
 
 EPISODES = 10  # of each agent that learned online, to know what it has reached
 REFERENCE = "reference.json"  # in the folder of its run: what it has reached
 PAPER = {
-    "Hopper-v5": ("0.516 ± 0.075", "0.271 ± 0.073", "0.391 ± 0.040", "0.469 ± 0.051", "0.534 ± 0.076"),
-    "Walker2d-v5": ("0.212 ± 0.043", "0.106 ± 0.036", "0.201 ± 0.082", "0.111 ± 0.024", "0.120 ± 0.059"),
+    "Hopper-v5": (
+        "0.516 ± 0.075",
+        "0.271 ± 0.073",
+        "0.391 ± 0.040",
+        "0.469 ± 0.051",
+        "0.534 ± 0.076",
+    ),
+    "Walker2d-v5": (
+        "0.212 ± 0.043",
+        "0.106 ± 0.036",
+        "0.201 ± 0.082",
+        "0.111 ± 0.024",
+        "0.120 ± 0.059",
+    ),
     "Ant-v5": ("0.142 ± 0.072", "0.110 ± 0.023", "0.107 ± 0.026", "0.137 ± 0.347", "0.126 ± 0.018"),
-    "Humanoid-v4": ("0.373 ± 0.048", "0.256 ± 0.031", "0.131 ± 0.054", "0.071 ± 0.036", "0.100 ± 0.081"),
+    "Humanoid-v4": (
+        "0.373 ± 0.048",
+        "0.256 ± 0.031",
+        "0.131 ± 0.054",
+        "0.071 ± 0.036",
+        "0.100 ± 0.081",
+    ),
     MARIO: ("0.481 ± 0.012", "0.359 ± 0.023", "0.423 ± 0.026", "0.402 ± 0.208", "0.352 ± 0.159"),
 }  # its table, by EXPLORERS: 5,000,000 steps of exploration and 1,000,000 samples
 
@@ -52,9 +89,14 @@ def _cells_of(env: str, scale: Scale) -> list[Cell]:
 
 def _dataset(env: str, source: Cell, scale: Scale) -> Cell:
     samples = scale.on(env).samples
-    # Entropies would be noted in the dataset, where nobody reads them; that of 1,000 steps takes 0.1 s.
+    # Entropies would be noted in the dataset, where nobody reads them; that of 1,000 steps takes
+    # 0.1 s.
     config = CollectConfig(
-        source.reference, _dataset_id(env, source.method), samples, out=Path("datasets"), entropy=False
+        source.reference,
+        _dataset_id(env, source.method),
+        samples,
+        out=Path("datasets"),
+        entropy=False,
     )
     return Cell(env, source.method, config, (source,))
 
@@ -89,11 +131,13 @@ def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
         sentences=sentences(scores, "teaches more than", "teaches less than"),
         notes=(
             *(
-                f"{env}: {scale.on(env).samples:,} samples per seed, from all checkpoints of the explorers alike; "
+                f"{env}: {scale.on(env).samples:,} samples per seed, from all checkpoints of the "
+                "explorers alike; "
                 f"{scale.on(env).updates:,} updates, conservative weight {_weight(env, scale):g}."
                 for env in references
             ),
-            "A score is of the last tenth of the updates. A policy learned offline can differ much from one evaluation to the "
+            "A score is of the last tenth of the updates. A policy learned offline can differ much "
+            "from one evaluation to the "
             "next: the mean over all of learning is steadier, and counts the beginning too.",
             "The paper's scores are after 5,000,000 steps of exploration, with 1,000,000 samples.",
             *(f"{env} has no scores: {reason}." for env, ends in references.items() if (reason := _no_scores(ends))),
@@ -114,8 +158,11 @@ References = Mapping[
 
 
 def _references(cells: Sequence[FinishedCell]) -> tuple[float, float] | None:
-    """Returns of a random policy and of one learned online, means over their seeds, where both are done."""
-    acted = [entry for entry in cells if entry.cell.method == RANDOM and not _is_made_of_runs(entry.cell)]
+    """Returns of a random policy and of one learned online, means over their seeds, where both are
+    done."""
+    acted = [
+        entry for entry in cells if entry.cell.method == RANDOM and not _is_made_of_runs(entry.cell)
+    ]
     learned = [entry for entry in cells if entry.cell.method in ONLINE]
     returned = mean_of(acted[0].summary, "extrinsic_return") if acted else None
     return (returned, _reached(learned[0])) if returned is not None and learned else None
@@ -130,7 +177,13 @@ def _reached(entry: FinishedCell) -> float:
     path = entry.run.path / REFERENCE
     if not path.exists():
         last, drawn = entry.run.latest_checkpoint(), entry.cell.method == A3C
-        (row,) = evaluate(entry.run, EPISODES, deterministic=not drawn, checkpoint=last, out=entry.run.path / "reached")
+        (row,) = evaluate(
+            entry.run,
+            EPISODES,
+            deterministic=not drawn,
+            checkpoint=last,
+            out=entry.run.path / "reached",
+        )
         write_json(path, row)
     return float(read_json_object(path)["extrinsic_return"])
 
@@ -140,7 +193,10 @@ def _scores(
 ) -> dict[str, dict[str, np.ndarray]]:
     """environment → method → one score per seed, of returns in the same form."""
     return {
-        env: {method: (of_seeds - ends[0]) / (ends[1] - ends[0]) for method, of_seeds in methods.items()}
+        env: {
+            method: (of_seeds - ends[0]) / (ends[1] - ends[0])
+            for method, of_seeds in methods.items()
+        }
         for env, methods in returns.items()
         if (ends := references[env]) is not None and _no_scores(ends) is None
     }
@@ -152,12 +208,20 @@ def _no_scores(ends: tuple[float, float] | None) -> str | None:
         return f"learning online or {RANDOM} is not done"
     few = ".3g" if max(map(abs, ends)) < 100 else ",.0f"  # Rooms-v0 gives 0 or 1, robots thousands
     learned, at_random = format(ends[1], few), format(ends[0], few)
-    return None if ends[1] > ends[0] else f"learning online ({learned}) came to no more than {RANDOM} ({at_random})"
+    return (
+        None
+        if ends[1] > ends[0]
+        else f"learning online ({learned}) came to no more than {RANDOM} ({at_random})"
+    )
 
 
 def _beside_the_paper(table: Table) -> Table:
     """The table of scores with the paper's own, where it has any."""
-    printed = {(env, method): text for env, row in PAPER.items() for method, text in zip(EXPLORERS, row, strict=True)}
+    printed = {
+        (env, method): text
+        for env, row in PAPER.items()
+        for method, text in zip(EXPLORERS, row, strict=True)
+    }
     rows = tuple((*row, printed.get((str(row[0]), str(row[1])))) for row in table.rows)
     return Table(table.name, table.title, (*table.columns, "paper: mean ± std"), rows, table.note)
 
@@ -167,7 +231,9 @@ def _returns(learners: Sequence[FinishedCell], references: References) -> Table:
     for env, entries in by_environment(learners).items():
         ends = references[env] or (None, None)
         for entry in entries:
-            behaviour, learned = (mean_of(entry.summary, name) for name in ("behaviour_return", "extrinsic_return"))
+            behaviour, learned = (
+                mean_of(entry.summary, name) for name in ("behaviour_return", "extrinsic_return")
+            )
             transitions = sum(entry.summary["transitions"])
             rows.append((env, entry.cell.method, transitions, behaviour, learned, *ends))
     columns = (
@@ -180,13 +246,16 @@ def _returns(learners: Sequence[FinishedCell], references: References) -> Table:
         "learned online",
     )
     note = "Mean returns of episodes, over seeds. Transitions: of all seeds together."
-    return Table("returns", "What the data held, and what was learned from it", columns, tuple(rows), note)
+    return Table(
+        "returns", "What the data held, and what was learned from it", columns, tuple(rows), note
+    )
 
 
 STUDY = Study(
     "offline",
     "Is what explorers collect good to learn from?",
-    "Explorers that know no task collect data; an agent learns the task from it without ever acting. How far does it come?",
+    "Explorers that know no task collect data; an agent learns the task from it without ever "
+    "acting. How far does it come?",
     SCALES,
     cells,
     analyse,

@@ -1,11 +1,14 @@
-"""Studies on environments that show images (`envs.screens`): the same methods on rollouts, learned by A3C instead of SAC.
+"""Studies on environments that show images (`envs.screens`): the same methods on rollouts, learned
+by A3C instead of SAC.
 
-All cells of an environment measure entropy and novelty in the states of one encoder, which a cell of its own trains by ST-DIM
-on what a random policy sees; a random policy's episodes are measured in them too.
+All cells of an environment measure entropy and novelty in the states of one encoder, which a cell
+of its own trains by ST-DIM on what a random policy sees; a random policy's episodes are measured in
+them too.
 
-ELEMENT's terms are within [0, 1] by themselves. The rewards of the baselines are divided by the running deviation of their
-discounted return, as RND's paper has it (`--scale-reward`): A3C does not normalise advantages, so that an unscaled bonus would be
-compared by its size, which its step size and its bonus for entropy are weighed against, and not by what it rewards.
+ELEMENT's terms are within [0, 1] by themselves. The rewards of the baselines are divided by the
+running deviation of their discounted return, as RND's paper has it (`--scale-reward`): A3C does not
+normalise advantages, so that an unscaled bonus would be compared by its size, which its step size
+and its bonus for entropy are weighed against, and not by what it rewards.
 """
 
 import dataclasses
@@ -14,15 +17,15 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from element_rl.acting.rollout_actor import Actor, Surroundings, parameter_key
 from element_rl.encoders.stdim import NetworkConfig
-from element_rl.envs.registered import registration_of
+from element_rl.envs.names import registration_of
 from element_rl.envs.screens import MARIO
-from element_rl.on_policy.actor import Actor, Surroundings, parameter_key
-from element_rl.on_policy.config import OnPolicyConfig, env_options, resolved
-from element_rl.pretraining.config import PretrainConfig
-from element_rl.runs import RunFolder
-from element_rl.settings import settings_from_json
-from element_rl.studies.grid import Cell, Scale
+from element_rl.runs.folder import RunFolder
+from element_rl.storage.settings import settings_from_json
+from element_rl.studies.engine.grid import Cell, Scale
+from element_rl.training.encoder.config import PretrainConfig
+from element_rl.training.on_policy.config import OnPolicyConfig, env_options, resolved
 
 SMOKE = Scale(
     (MARIO,),
@@ -47,7 +50,8 @@ SMOKE = Scale(
         "network": NetworkConfig(8, (4, 8), (8, 4), (4, 4), 16),
     },
 )
-# A random policy that keeps its actions for a while gets further, and its encoder knows more of positions (docs/encoder.md).
+# A random policy that keeps its actions for a while gets further, and its encoder knows more of
+# positions (docs/encoder.md).
 ENCODER = {"hold_steps": 8}
 SMALL = Scale((MARIO,), 3, {MARIO: 500_000}, encoder_options=ENCODER)
 PAPER = Scale((MARIO,), 10, {MARIO: 5_000_000}, encoder_options=ENCODER)
@@ -57,7 +61,12 @@ def screen_cell_of(env: str, method: str, scale: Scale, **settings: Any) -> Cell
     """A cell with the settings that all studies have in common, and the encoder it needs."""
     encoder = encoder_cell(env, scale)
     config = OnPolicyConfig(
-        env, steps=scale.steps[env], seeds=scale.seeds, random_seeds=0, encoder=encoder.reference, **settings
+        env,
+        steps=scale.steps[env],
+        seeds=scale.seeds,
+        random_seeds=0,
+        encoder=encoder.reference,
+        **settings,
     )
     options = dict(scale.options)
     a3c = dataclasses.replace(config.a3c, **options.pop("a3c", {}))
@@ -65,13 +74,17 @@ def screen_cell_of(env: str, method: str, scale: Scale, **settings: Any) -> Cell
 
 
 def encoder_cell(env: str, scale: Scale) -> Cell:
-    """The encoder of an environment: one for all methods and seeds, in the environment that they act in."""
+    """The encoder of an environment: one for all methods and seeds, in the environment that they
+    act in."""
     given = {name: scale.options[name] for name in ("env_options",) if name in scale.options}
     return Cell(env, "encoder", PretrainConfig(env, **given, **scale.encoder_options))
 
 
-def acted_on_screen(run: RunFolder, step: int, agent: int, samples: int) -> list[Float[np.ndarray, "_ 2"]]:
-    """Positions of the episodes in which the policy of a checkpoint acts, as in training, until it has taken so many samples."""
+def acted_on_screen(
+    run: RunFolder, step: int, agent: int, samples: int
+) -> list[Float[np.ndarray, "_ 2"]]:
+    """Positions of the episodes in which the policy of a checkpoint acts, as in training, until it
+    has taken so many samples."""
     config, spec = resolved(settings_from_json(OnPolicyConfig, run.config["settings"]))
     parameters = {name: array[agent] for name, array in run.load_policy(step).items()}
     shapes = {name: array.shape for name, array in parameters.items()}
@@ -84,7 +97,8 @@ def acted_on_screen(run: RunFolder, step: int, agent: int, samples: int) -> list
     }
     for name, array in parameters.items():
         arrays[parameter_key(name)][...] = array
-    # A worker of this number there never was, so that its episodes are none of those that were learned from.
+    # A worker of this number there never was, so that its episodes are none of those that were
+    # learned from.
     actor = Actor(surroundings, config.seed + agent, config.workers + 1 + step, arrays)
     episodes: list[list[np.ndarray]] = []
     left = samples

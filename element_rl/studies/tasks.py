@@ -1,9 +1,11 @@
-"""What the two studies of what exploration is for (`offline`, `transfer`) share: explorers, and the task learned online.
+"""What the two studies of what exploration is for (`offline`, `transfer`) share: explorers, and the
+task learned online.
 
-Explorers of the robots that walk upright end their episodes by falling, as in the paper: what they learn is then to move
-without falling, and that is what their tasks ask. Ant's do not, as everywhere else in this library (docs/results/ant-series.md).
-The tasks themselves are Gymnasium's, where a fall ends an episode of every robot. On screens the tasks are their own: to reach
-Rooms-v0's goal, Mario's progress.
+Explorers of the robots that walk upright end their episodes by falling, as in the paper: what they
+learn is then to move without falling, and that is what their tasks ask. Ant's do not, as everywhere
+else in this library (docs/results/ant-series.md). The tasks themselves are Gymnasium's, where a
+fall ends an episode of every robot. On screens the tasks are their own: to reach Rooms-v0's goal,
+Mario's progress.
 """
 
 import dataclasses
@@ -15,14 +17,17 @@ from element_rl.agents.cql import CQLConfig
 from element_rl.agents.discrete_cql import DiscreteCQLConfig
 from element_rl.envs.robots import HEALTH_OPTION, can_fall
 from element_rl.envs.screens import is_screen
-from element_rl.finetune import FinetuneConfig
-from element_rl.finetune.screens import REWARD_SCALES
 from element_rl.studies import screens
 from element_rl.studies.comparison import BASELINES, ROBOTS, baseline_cell, cell_of
-from element_rl.studies.grid import Cell, Scale
+from element_rl.studies.engine.grid import Cell, Scale
+from element_rl.training.finetune import FinetuneConfig
+from element_rl.training.finetune.screens import REWARD_SCALES
 
 EXPLORERS = ("element", *BASELINES)
-SAC, A3C = ONLINE = ("sac", "a3c")  # learn the task from its reward, from nothing: of robots, and on screens
+SAC, A3C = ONLINE = (
+    "sac",
+    "a3c",
+)  # learn the task from its reward, from nothing: of robots, and on screens
 RANDOM = "random"
 UPRIGHT = ("Hopper-v5", "Walker2d-v5", "Humanoid-v4")
 RANDOM_STEPS = 50_000  # per seed, to know what a random policy gets
@@ -40,7 +45,11 @@ SMOKE = Scale(
         "checkpoint_every": 400,
         "replay_size": 1_000,
     },
-    offline_options={"evaluate_every": 100, "episodes": 1, "cql": CQLConfig(hidden_sizes=(16,), batch_size=16)},
+    offline_options={
+        "evaluate_every": 100,
+        "episodes": 1,
+        "cql": CQLConfig(hidden_sizes=(16,), batch_size=16),
+    },
     screens=dataclasses.replace(
         screens.SMOKE,
         task_steps=300,
@@ -61,7 +70,8 @@ SMALL = Scale(
     samples=200_000,
     task_steps=400_000,
     updates=100_000,
-    # A frame takes 7 kB, and an update of three agents on 32 images 0.8 s of two cores. One frame shows no speed: four do.
+    # A frame takes 7 kB, and an update of three agents on 32 images 0.8 s of two cores. One frame
+    # shows no speed: four do.
     screens=dataclasses.replace(
         screens.SMALL,
         samples=50_000,
@@ -124,22 +134,32 @@ def with_learning(
     anchor: float | None = None,
     anchor_halflife: float | None = None,
 ) -> Scale:
-    """The scale with other settings of those who learn the tasks: from data (CQL), or on from a policy (SAC)."""
+    """The scale with other settings of those who learn the tasks: from data (CQL), or on from a
+    policy (SAC)."""
     if (anchor is not None or anchor_halflife is not None) and any(map(is_screen, scale.envs)):
-        raise ValueError("--anchor is of SAC, and on screens it is A3C that learns: choose robots, or leave it out.")
+        raise ValueError(
+            "--anchor is of SAC, and on screens it is A3C that learns: choose robots, or leave it "
+            "out."
+        )
     if anchor_halflife is not None and not anchor:
         raise ValueError("--anchor-halflife says how an anchor fades: give --anchor too.")
     if conservative_weight is not None and not conservative_weight >= 0:
         raise ValueError(f"--conservative-weight must not be negative, got {conservative_weight}.")
-    FinetuneConfig(Path(), anchor=anchor or 0.0, anchor_halflife=anchor_halflife)  # says what is wrong with them
+    FinetuneConfig(
+        Path(), anchor=anchor or 0.0, anchor_halflife=anchor_halflife
+    )  # says what is wrong with them
     given = {"anchor": anchor, "anchor_halflife": anchor_halflife}
     finetune = {name: value for name, value in given.items() if value is not None}
     screens = scale.screens and dataclasses.replace(
         scale.screens,
-        offline_options=_weighted(scale.screens, "discrete_cql", DiscreteCQLConfig(), conservative_weight),
+        offline_options=_weighted(
+            scale.screens, "discrete_cql", DiscreteCQLConfig(), conservative_weight
+        ),
     )
     offline = _weighted(scale, "cql", CQLConfig(), conservative_weight)
-    return dataclasses.replace(scale, offline_options=offline, finetune_options=finetune, screens=screens)
+    return dataclasses.replace(
+        scale, offline_options=offline, finetune_options=finetune, screens=screens
+    )
 
 
 def _weighted(
@@ -149,4 +169,7 @@ def _weighted(
     if weight is None:
         return scale.offline_options
     config = scale.offline_options.get(learner, default)
-    return {**scale.offline_options, learner: dataclasses.replace(config, conservative_weight=weight)}
+    return {
+        **scale.offline_options,
+        learner: dataclasses.replace(config, conservative_weight=weight),
+    }

@@ -1,8 +1,9 @@
-"""How does ELEMENT drive the agent? Trajectories of the policies of every checkpoint, coloured by checkpoint (the paper's first
-experiment): each policy acts for 30,000 samples, and the x–z or x–y coordinates are drawn.
+"""How does ELEMENT drive the agent? Trajectories of the policies of every checkpoint, coloured by
+checkpoint (the paper's first experiment): each policy acts for 30,000 samples, and the x–z or x–y
+coordinates are drawn.
 
-Of the seeds of a run the one with the median coverage is shown. Acting takes a while, so what a policy did is kept in the
-cell's folder and not done again.
+Of the seeds of a run the one with the median coverage is shown. Acting takes a while, so what a
+policy did is kept in the cell's folder and not done again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,28 +12,36 @@ from functools import partial
 import numpy as np
 from jaxtyping import Float, Integer
 
-from element_rl.config import config_from_json, parsed_options
+from element_rl.acting.episodes import run_episodes
+from element_rl.acting.evaluators import Evaluator, workers_for
 from element_rl.envs.robots import coverage_cell, describe
 from element_rl.envs.screens import describe_screen, screen_cell
-from element_rl.episodes import run_episodes
-from element_rl.evaluators import Evaluator, workers_for
-from element_rl.files import read_arrays, write_arrays
-from element_rl.on_policy.config import OnPolicyConfig, env_options
 from element_rl.plots.maps import axis_labels, equal_scales
 from element_rl.plots.style import steps_text
-from element_rl.runs import RunFolder
-from element_rl.settings import settings_from_json
+from element_rl.runs.folder import RunFolder
+from element_rl.storage.files import read_arrays, write_arrays
+from element_rl.storage.settings import settings_from_json
 from element_rl.studies import screens
 from element_rl.studies.comparison import SMOKE, by_environment, cell_of, length_notes, start_of
-from element_rl.studies.grid import Cell, Findings, FinishedCell, Scale, Study
-from element_rl.studies.results import PathGroup, Paths, Table
+from element_rl.studies.engine.grid import Cell, Findings, FinishedCell, Scale, Study
+from element_rl.studies.engine.results import PathGroup, Paths, Table
+from element_rl.training.off_policy.config import config_from_json, parsed_options
+from element_rl.training.on_policy.config import OnPolicyConfig, env_options
 
 MOST_POINTS = 4_000  # drawn per checkpoint; samples in between are left out
 SCALES = {
     "smoke": SMOKE,
-    "small": Scale(("Ant-v5", "Walker2d-v5"), 5, {"Ant-v5": 1_000_000, "Walker2d-v5": 400_000}, screens=screens.SMALL),
+    "small": Scale(
+        ("Ant-v5", "Walker2d-v5"),
+        5,
+        {"Ant-v5": 1_000_000, "Walker2d-v5": 400_000},
+        screens=screens.SMALL,
+    ),
     "paper": Scale(
-        ("Ant-v5", "Walker2d-v5"), 5, {"Ant-v5": 5_000_000, "Walker2d-v5": 5_000_000}, screens=screens.PAPER
+        ("Ant-v5", "Walker2d-v5"),
+        5,
+        {"Ant-v5": 5_000_000, "Walker2d-v5": 5_000_000},
+        screens=screens.PAPER,
     ),
 }
 
@@ -52,15 +61,28 @@ def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
             episodes = acted(entry, _with_policies(entry), agent, samples)
             paths.append(_paths(entry, agent, episodes))
             rows += [(env, step, *_measures(entry, found)) for step, found in episodes.items()]
-    columns = ("environment", "checkpoint", "episodes", "farthest from the start", "directions", "cells")
-    counts = " or ".join(f"{count:,}" for count in dict.fromkeys(scale.on(entry.cell.env).samples for entry in done))
-    table = Table("checkpoints", f"{counts} samples with each checkpoint's policy", columns, tuple(rows))
+    columns = (
+        "environment",
+        "checkpoint",
+        "episodes",
+        "farthest from the start",
+        "directions",
+        "cells",
+    )
+    counts = " or ".join(
+        f"{count:,}" for count in dict.fromkeys(scale.on(entry.cell.env).samples for entry in done)
+    )
+    table = Table(
+        "checkpoints", f"{counts} samples with each checkpoint's policy", columns, tuple(rows)
+    )
     notes = (
         "Farthest: mean over episodes of the largest distance reached. "
         "Directions: in how many of 12 sectors of 30° episodes end.",
     )
     units = {entry.cell.env: entry.run.config.get("coverage_unit", "m") for entry in done}
-    return Findings(_changes(rows, units), (*notes, *length_notes(done)), (table,), paths=tuple(paths))
+    return Findings(
+        _changes(rows, units), (*notes, *length_notes(done)), (table,), paths=tuple(paths)
+    )
 
 
 def median_seed(entry: FinishedCell) -> int:
@@ -72,16 +94,27 @@ def median_seed(entry: FinishedCell) -> int:
 def acted(
     entry: FinishedCell, steps: Sequence[int], agent: int, samples: int
 ) -> dict[int, list[Float[np.ndarray, "T position"]]]:
-    """By checkpoint: positions of the episodes its policy acts until it has taken so many samples; kept in the cell's folder."""
-    files = {step: entry.run.evaluation_path / f"acted-{step:09d}-{agent}-{samples}.safetensors" for step in steps}
+    """By checkpoint: positions of the episodes its policy acts until it has taken so many samples;
+    kept in the cell's folder."""
+    files = {
+        step: entry.run.evaluation_path / f"acted-{step:09d}-{agent}-{samples}.safetensors"
+        for step in steps
+    }
     missing = [step for step, file in files.items() if not file.exists()]
     act = _acted_on_screen if entry.run.config.get("on_policy") else _acted_by_robot
     for step, episodes in act(entry.run, missing, agent, samples):
-        write_arrays(files[step], {f"episode_{index:05d}": array for index, array in enumerate(episodes)})
-    return {step: [array for _, array in sorted(read_arrays(file)[0].items())] for step, file in files.items()}
+        write_arrays(
+            files[step], {f"episode_{index:05d}": array for index, array in enumerate(episodes)}
+        )
+    return {
+        step: [array for _, array in sorted(read_arrays(file)[0].items())]
+        for step, file in files.items()
+    }
 
 
-Acted = Iterator[tuple[int, list[Float[np.ndarray, "T position"]]]]  # checkpoints, and positions of episodes of each
+Acted = Iterator[
+    tuple[int, list[Float[np.ndarray, "T position"]]]
+]  # checkpoints, and positions of episodes of each
 
 
 def _acted_on_screen(run: RunFolder, steps: Sequence[int], agent: int, samples: int) -> Acted:
@@ -90,7 +123,8 @@ def _acted_on_screen(run: RunFolder, steps: Sequence[int], agent: int, samples: 
 
 
 def _acted_by_robot(run: RunFolder, steps: Sequence[int], agent: int, samples: int) -> Acted:
-    """All checkpoints at once, in as many processes as there are cores; a few at a time, so that what is done is kept."""
+    """All checkpoints at once, in as many processes as there are cores; a few at a time, so that
+    what is done is kept."""
     config = config_from_json(run.config["settings"])
     options = parsed_options(config)
     workers = workers_for(len(steps), len(steps) * samples)
@@ -99,13 +133,20 @@ def _acted_by_robot(run: RunFolder, steps: Sequence[int], agent: int, samples: i
     with Evaluator(config.env, options, workers, run=act) as evaluator:
         for batch in (steps[begin : begin + together] for begin in range(0, len(steps), together)):
             policies = [run.load_policy(step) for step in batch]
-            parameters = {name: np.stack([policy[name][agent] for policy in policies]) for name in policies[0]}
-            evaluator.start(parameters, [[(config.seed + agent, step, 0)] for step in batch], deterministic=False)
+            parameters = {
+                name: np.stack([policy[name][agent] for policy in policies]) for name in policies[0]
+            }
+            evaluator.start(
+                parameters,
+                [[(config.seed + agent, step, 0)] for step in batch],
+                deterministic=False,
+            )
             yield from zip(batch, evaluator.results(), strict=True)
 
 
 def _with_policies(entry: FinishedCell) -> list[int]:
-    """Checkpoints whose policy is at hand: those of a run that was made elsewhere may have been left there."""
+    """Checkpoints whose policy is at hand: those of a run that was made elsewhere may have been
+    left there."""
     folder = entry.run.checkpoints_path
     return [
         step
@@ -131,7 +172,9 @@ def path_group(step: int, episodes: Sequence[Float[np.ndarray, "_ 2"]]) -> PathG
     """Episodes of the policy of a checkpoint, with so few points that a page can hold them."""
     every = max(1, -(-sum(map(len, episodes)) // MOST_POINTS))
     thinned = (path[np.unique([*range(0, len(path), every), len(path) - 1])] for path in episodes)
-    points = tuple(tuple((round(float(x), 2), round(float(y), 2)) for x, y in path) for path in thinned)
+    points = tuple(
+        tuple((round(float(x), 2), round(float(y), 2)) for x, y in path) for path in thinned
+    )
     return PathGroup(f"{steps_text(step)} steps", points)
 
 
@@ -155,16 +198,22 @@ def _cells(entry: FinishedCell, positions: Float[np.ndarray, "T 2"]) -> Integer[
     return np.asarray(coverage_cell(describe(config.env, **parsed_options(config)), positions))
 
 
-def _changes(rows: Sequence[tuple[str, int, int, float, int, int]], units: Mapping[str, str]) -> tuple[str, ...]:
+def _changes(
+    rows: Sequence[tuple[str, int, int, float, int, int]], units: Mapping[str, str]
+) -> tuple[str, ...]:
     """The first checkpoint's policy beside the last one's, for every environment."""
     said = []
     for env in dict.fromkeys(row[0] for row in rows):
-        (_, first, _, near, few, little), *_, (_, last, _, far, many, much) = [row for row in rows if row[0] == env] * 2
+        (_, first, _, near, few, little), *_, (_, last, _, far, many, much) = [
+            row for row in rows if row[0] == env
+        ] * 2
         if last > first:
             unit = f" {units[env]}".rstrip()
             said.append(
-                f"On {env} the policy at {steps_text(first)} steps gets {near:.3g}{unit} away, in {few} of 12 directions, "
-                f"through {little:,} cells; at {steps_text(last)} steps {far:.3g}{unit}, in {many} directions, through "
+                f"On {env} the policy at {steps_text(first)} steps gets {near:.3g}{unit} away, in "
+                f"{few} of 12 directions, "
+                f"through {little:,} cells; at {steps_text(last)} steps {far:.3g}{unit}, in {many} "
+                "directions, through "
                 f"{much:,} cells."
             )
     return tuple(said)
@@ -173,7 +222,8 @@ def _changes(rows: Sequence[tuple[str, int, int, float, int, int]], units: Mappi
 STUDY = Study(
     "trajectories",
     "How does ELEMENT drive the agent?",
-    "What do the policies of the checkpoints do, from the first, which knows only the episodic reward, to the last?",
+    "What do the policies of the checkpoints do, from the first, which knows only the episodic "
+    "reward, to the last?",
     SCALES,
     cells,
     analyse,

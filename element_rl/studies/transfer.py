@@ -1,19 +1,27 @@
-"""Can ELEMENT agents conduct task-agnostic exploration for downstream tasks? (The paper's section of that name.)
+"""Can ELEMENT agents conduct task-agnostic exploration for downstream tasks? (The paper's section
+of that name.)
 
-Each explorer's best of ten checkpoints, by task return, learns on with the task's reward; beside them SAC from nothing, on as
-many steps (on screens it is A3C that learns). Two numbers say what a head start is worth: the return of the transferred policy
-before it has learned anything of the task (zero-shot), and the mean return over the whole of learning, which is the area under
-the curve divided by its length.
+Each explorer's best of ten checkpoints, by task return, learns on with the task's reward; beside
+them SAC from nothing, on as many steps (on screens it is A3C that learns). Two numbers say what a
+head start is worth: the return of the transferred policy before it has learned anything of the task
+(zero-shot), and the mean return over the whole of learning, which is the area under the curve
+divided by its length.
 """
 
 from collections.abc import Mapping, Sequence
 
-from element_rl.finetune import FinetuneConfig
-from element_rl.studies.comparison import by_environment, curves_of, mean_of, means_over_training, scores_of
-from element_rl.studies.grid import Cell, Findings, FinishedCell, Scale, Study
-from element_rl.studies.results import Table
-from element_rl.studies.tables import improvement_table, score_table, sentences
+from element_rl.studies.comparison import (
+    by_environment,
+    curves_of,
+    mean_of,
+    means_over_training,
+    scores_of,
+)
+from element_rl.studies.engine.grid import Cell, Findings, FinishedCell, Scale, Study
+from element_rl.studies.engine.results import Table
+from element_rl.studies.engine.tables import improvement_table, score_table, sentences
 from element_rl.studies.tasks import A3C, EXPLORERS, ONLINE, SAC, SCALES, explorer, online
+from element_rl.training.finetune import FinetuneConfig
 
 NOTES = {
     SAC: "sac: from scratch, its first steps at random. Critics, temperature and replay start afresh for all; the actor waits "
@@ -29,10 +37,17 @@ def cells(scale: Scale) -> list[Cell]:
 def _cells_of(env: str, scale: Scale) -> list[Cell]:
     explorers = [explorer(env, method, scale) for method in EXPLORERS]
     options, steps = scale.on(env).options, scale.on(env).task_steps
-    settings = {name: options[name] for name in ("log_every", "checkpoint_every") if name in options}
+    settings = {
+        name: options[name] for name in ("log_every", "checkpoint_every") if name in options
+    }
     settings |= scale.on(env).finetune_options
     finetuned = [
-        Cell(env, cell.method, FinetuneConfig(cell.reference, steps, compare=False, **settings), (cell,))
+        Cell(
+            env,
+            cell.method,
+            FinetuneConfig(cell.reference, steps, compare=False, **settings),
+            (cell,),
+        )
         for cell in explorers
     ]
     return [online(env, scale), *explorers, *finetuned]
@@ -46,7 +61,8 @@ def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
     return Findings(
         sentences=sentences(mean_return, "gets more over the whole of learning than", "gets less than"),
         notes=(
-            "Returns of training episodes, actions drawn from the policy. The others act with the transferred policy from the "
+            "Returns of training episodes, actions drawn from the policy. The others act with the "
+            "transferred policy from the "
             "first step.",
             *(NOTES[name] for name in ONLINE if any(entry.cell.method == name for entry in on_task)),
             *_anchored(scale.finetune_options),
@@ -65,8 +81,15 @@ def _anchored(settings: Mapping[str, float]) -> tuple[str, ...]:
     """A sentence on what holds the actors, if anything does."""
     if not settings.get("anchor"):
         return ()
-    halving = f", halving every {settings['anchor_halflife']:,.0f} updates" if "anchor_halflife" in settings else ""
-    return (f"Transferred actors are held near the policy they came with: anchor {settings['anchor']:g}{halving}.",)
+    halving = (
+        f", halving every {settings['anchor_halflife']:,.0f} updates"
+        if "anchor_halflife" in settings
+        else ""
+    )
+    return (
+        "Transferred actors are held near the policy they came with: anchor "
+        f"{settings['anchor']:g}{halving}.",
+    )
 
 
 def _starts_and_ends(cells: Sequence[FinishedCell]) -> Table:
@@ -75,13 +98,21 @@ def _starts_and_ends(cells: Sequence[FinishedCell]) -> Table:
             env,
             entry.cell.method,
             ", ".join(f"{step:,}" for step in entry.summary.get("transferred_step", ())) or None,
-            mean_of(entry.summary, "zero_shot_return") if "zero_shot_return" in entry.summary else None,
+            mean_of(entry.summary, "zero_shot_return")
+            if "zero_shot_return" in entry.summary
+            else None,
             mean_of(entry.summary, "extrinsic_return"),
         )
         for env, entries in by_environment(cells).items()
         for entry in entries
     )
-    columns = ("environment", "method", "checkpoints transferred", "zero-shot return", "final return")
+    columns = (
+        "environment",
+        "method",
+        "checkpoints transferred",
+        "zero-shot return",
+        "final return",
+    )
     note = "Means over seeds. Zero-shot: the transferred policy before it learned anything of the task, in episodes of its own."
     return Table("starts", "What was transferred, and what became of it", columns, rows, note)
 
@@ -89,7 +120,8 @@ def _starts_and_ends(cells: Sequence[FinishedCell]) -> Table:
 STUDY = Study(
     "transfer",
     "Is exploration a head start on tasks?",
-    "An agent that has explored without reward is given a task. Does it learn it sooner than one that starts from nothing?",
+    "An agent that has explored without reward is given a task. Does it learn it sooner than one "
+    "that starts from nothing?",
     SCALES,
     cells,
     analyse,

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from element_rl.acting.host_policy import policy_action
 from element_rl.agents import behaviour_cloning as bc
-from element_rl.agents.host_policy import policy_action
 from element_rl.agents.networks import policy_parameters
 from element_rl.agents.sac import Batch
 
@@ -27,8 +27,12 @@ def test_loss_by_hand() -> None:
     batch = batch_of(rng.normal(size=(5, 3)), rng.uniform(-1, 1, size=(5, 2)))
     state = bc.create(jax.random.key(0), 3, 2, CONFIG)
     total = 0.0
-    for observation, action in zip(np.asarray(batch.observation), np.asarray(batch.action), strict=True):
-        hidden = np.maximum(observation @ state.actor.network.weights[0] + state.actor.network.biases[0], 0)
+    for observation, action in zip(
+        np.asarray(batch.observation), np.asarray(batch.action), strict=True
+    ):
+        hidden = np.maximum(
+            observation @ state.actor.network.weights[0] + state.actor.network.biases[0], 0
+        )
         mean = (hidden @ state.actor.network.weights[1] + state.actor.network.biases[1])[:2]
         total += 0.5 * float(np.sum((np.tanh(mean) - action) ** 2)) / 5
     loss, metrics = jax.jit(bc.actor_loss)(state.actor, batch)
@@ -48,7 +52,9 @@ def test_it_learns_the_mean_action_and_actions_on_the_bounds() -> None:
     parameters = {name: np.asarray(array) for name, array in policy_parameters(state.actor).items()}
     for place, action in ((np.array([1.0, 0.0]), 0.5), (np.array([0.0, 1.0]), 1.0)):
         for noise in (0.0, 3.0):  # sampled or not, it does the same
-            done = policy_action(parameters, place.astype(np.float32), np.array([noise], np.float32))
+            done = policy_action(
+                parameters, place.astype(np.float32), np.array([noise], np.float32)
+            )
             assert done[0] == pytest.approx(action, abs=0.05)
 
 
@@ -58,7 +64,9 @@ def test_population_equals_a_loop_over_its_agents() -> None:
     batches = [batch_of(rng.normal(size=(5, 3)), rng.uniform(-1, 1, size=(5, 2))) for _ in range(2)]
     stack = partial(jax.tree.map, lambda *leaves: jnp.stack(leaves))
     states = [bc.create(key, 3, 2, CONFIG) for key in keys]
-    population, _ = jax.jit(jax.vmap(partial(bc.update, config=CONFIG)))(stack(*states), stack(*batches), keys)
+    population, _ = jax.jit(jax.vmap(partial(bc.update, config=CONFIG)))(
+        stack(*states), stack(*batches), keys
+    )
     alone = [update(states[p], batches[p], keys[p], CONFIG)[0] for p in range(2)]
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), population, stack(*alone))
 

@@ -1,4 +1,5 @@
-"""What holds for every agent that learns while it acts: the contract, probe environments, stored policies."""
+"""What holds for every agent that learns while it acts: the contract, probe environments, stored
+policies."""
 
 import dataclasses
 from functools import lru_cache
@@ -9,14 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from element_rl.acting.host_policy import policy_action, policy_widths
 from element_rl.agents import sac, td3
 from element_rl.agents.contract import Agent, Anchor, Batch
-from element_rl.agents.host_policy import policy_action, policy_widths
 from element_rl.agents.making import AGENTS, make_agent
 
 RATES = {"actor_learning_rate": 3e-3, "critic_learning_rate": 3e-3, "target_rate": 0.05}
 PROBE: dict[str, Any] = {  # small, fast learners; SAC nearly without a bonus for entropy
-    "sac": sac.SACConfig((32, 32), discount=0.5, temperature_learning_rate=0.0, initial_temperature=1e-6, **RATES),
+    "sac": sac.SACConfig(
+        (32, 32), discount=0.5, temperature_learning_rate=0.0, initial_temperature=1e-6, **RATES
+    ),
     "td3": td3.TD3Config((32, 32), discount=0.5, policy_delay=1, **RATES),
 }
 UPDATES, BATCH = 1_000, 64
@@ -32,7 +35,9 @@ def test_every_agent_is_tested_here() -> None:
 def probe_agent(name: str) -> tuple[Agent, Any]:
     """The agent and its program: one compilation serves all probes."""
     agent = make_agent(name, PROBE[name], 1, 1)
-    trained = jax.jit(lambda state, xs: jax.lax.scan(lambda carry, x: agent.update(carry, *x), state, xs)[0])
+    trained = jax.jit(
+        lambda state, xs: jax.lax.scan(lambda carry, x: agent.update(carry, *x), state, xs)[0]
+    )
     return agent, trained
 
 
@@ -65,8 +70,11 @@ def test_value_of_a_reward_that_is_the_observation_is_the_observation(name: str)
 
 @everybody
 @pytest.mark.parametrize(("terminated", "value"), [(0.0, 2.0), (1.0, 1.0)])
-def test_truncation_bootstraps_and_termination_does_not(name: str, terminated: float, value: float) -> None:
-    """Reward 1 for ever is worth 1 / (1 - γ) = 2; a transition cut by a time limit is not terminated."""
+def test_truncation_bootstraps_and_termination_does_not(
+    name: str, terminated: float, value: float
+) -> None:
+    """Reward 1 for ever is worth 1 / (1 - γ) = 2; a transition cut by a time limit is not
+    terminated."""
     batches = one_step_batches()
     state = learned(name, batches._replace(terminated=jnp.full((UPDATES, BATCH), terminated)))
     np.testing.assert_allclose(q_values(state, GRID, -GRID), value, atol=0.06)
@@ -87,7 +95,8 @@ def test_a_stored_policy_says_its_widths_and_comes_back(name: str) -> None:
     agent = make_agent(name, dataclasses.replace(PROBE[name], hidden_sizes=(8, 4)), 3, 2)
     assert agent.with_policy is not None
     first, second = (
-        jax.vmap(agent.create)(jax.vmap(jax.random.key)(jnp.array(seeds, jnp.uint32))) for seeds in ([0, 1], [2, 3])
+        jax.vmap(agent.create)(jax.vmap(jax.random.key)(jnp.array(seeds, jnp.uint32)))
+        for seeds in ([0, 1], [2, 3])
     )
     stored = jax.device_get(agent.policy(first))
     assert policy_widths(stored) == (3, 8, 4, 2)
@@ -128,7 +137,9 @@ def test_an_actor_that_does_not_learn_stays(name: str) -> None:
         np.testing.assert_array_equal(new, old)
     assert any(
         np.any(np.asarray(new) != np.asarray(old))
-        for new, old in zip(jax.tree.leaves(held.critics), jax.tree.leaves(state.critics), strict=True)
+        for new, old in zip(
+            jax.tree.leaves(held.critics), jax.tree.leaves(state.critics), strict=True
+        )
     )
 
 

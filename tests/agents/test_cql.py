@@ -1,4 +1,5 @@
-"""CQL: the conservative term against loops in NumPy and against a brute-force integral; what it leaves to SAC is SAC."""
+"""CQL: the conservative term against loops in NumPy and against a brute-force integral; what it
+leaves to SAC is SAC."""
 
 import dataclasses
 from functools import partial
@@ -69,7 +70,9 @@ def looped_gap(batch: sac.Batch, actions: np.ndarray, log_density: np.ndarray) -
             for s in range(len(actions)):
                 value = hand_made_q(critic, observation, actions[s, b].astype(np.float64))
                 integral += np.exp(value) / np.exp(float(log_density[s, b])) / len(actions)
-            total += np.log(integral) - hand_made_q(critic, observation, np.asarray(batch.action[b], np.float64))
+            total += np.log(integral) - hand_made_q(
+                critic, observation, np.asarray(batch.action[b], np.float64)
+            )
         gaps.append(total / BATCH)
     return gaps
 
@@ -79,8 +82,11 @@ def test_conservative_gap_of_each_critic_by_hand() -> None:
     expected = looped_gap(batch, actions, log_density)
     gap = conservative_gap(hand_made_critics(), batch, actions, log_density)
     np.testing.assert_allclose(gap, expected, rtol=1e-5)
-    # One logarithm over both critics, as some code has it, is another number: this test can tell the axes apart.
-    weighted = np.asarray(action_values(hand_made_critics(), batch.observation, actions)) - log_density
+    # One logarithm over both critics, as some code has it, is another number: this test can tell
+    # the axes apart.
+    weighted = (
+        np.asarray(action_values(hand_made_critics(), batch.observation, actions)) - log_density
+    )
     of_data = np.asarray(q_of(hand_made_critics(), batch.observation, batch.action))
     over_both = logsumexp(weighted, axis=(0, 1)) - np.log(len(actions))
     assert abs(2 * np.mean(over_both) - of_data.mean(axis=1).sum() - sum(expected)) > 0.5
@@ -98,7 +104,9 @@ def test_critic_loss_by_hand() -> None:
     errors = 0.0
     for critic in range(2):
         for b in range(BATCH):
-            value = hand_made_q(critic, np.asarray(batch.observation[b]), np.asarray(batch.action[b]))
+            value = hand_made_q(
+                critic, np.asarray(batch.observation[b]), np.asarray(batch.action[b])
+            )
             errors += 0.5 * (value - target[b]) ** 2 / BATCH
     assert float(loss) == pytest.approx(errors + 0.5 * 5.0 * sum(gaps), rel=1e-5)
     assert float(metrics["critic_loss"]) == pytest.approx(errors, rel=1e-5)
@@ -130,26 +138,41 @@ def test_proposed_actions_come_with_their_own_densities() -> None:
 
 
 def test_the_estimate_converges_to_the_integral_over_all_actions() -> None:
-    """One action, so that log ∫ exp Q da can be had from a fine grid; critics that are anything but flat."""
+    """One action, so that log ∫ exp Q da can be had from a fine grid; critics that are anything but
+    flat."""
     critics = TwinCritics.create(jax.random.key(3), OBSERVATION_DIM, 1, (32, 32))
-    critics = eqx.tree_at(lambda c: c.networks.weights, critics, tuple(4 * w for w in critics.networks.weights))
+    critics = eqx.tree_at(
+        lambda c: c.networks.weights, critics, tuple(4 * w for w in critics.networks.weights)
+    )
     actor = Actor.create(jax.random.key(4), OBSERVATION_DIM, 1, (16,))
     batch = random_batch()._replace(action=jnp.zeros((BATCH, 1)))
     size = 20_000
 
     @jax.jit
     def truth_and_estimates(noise: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        grid = jnp.broadcast_to(((jnp.arange(size) + 0.5) * 2 / size - 1)[:, None, None], (size, BATCH, 1))
+        grid = jnp.broadcast_to(
+            ((jnp.arange(size) + 0.5) * 2 / size - 1)[:, None, None], (size, BATCH, 1)
+        )
         truth = cql.conservative_gap(critics, batch, grid, jnp.full((size, BATCH), -jnp.log(2.0)))
         actions, log_density = cql.proposed_actions(actor, batch, noise)
         parts = zip(jnp.split(actions, 3), jnp.split(log_density, 3), strict=True)
         each = jnp.stack([cql.conservative_gap(critics, batch, *part) for part in parts])
         spread = jnp.ptp(cql.action_values(critics, batch.observation, grid), axis=1)
-        return truth, jnp.concatenate([each, cql.conservative_gap(critics, batch, actions, log_density)[None]]), spread
+        return (
+            truth,
+            jnp.concatenate(
+                [each, cql.conservative_gap(critics, batch, actions, log_density)[None]]
+            ),
+            spread,
+        )
 
-    truth, estimates, spread = truth_and_estimates(jax.random.normal(jax.random.key(5), (3 * size, BATCH, 1)))
+    truth, estimates, spread = truth_and_estimates(
+        jax.random.normal(jax.random.key(5), (3 * size, BATCH, 1))
+    )
     assert float(jnp.max(spread)) > 2.0
-    for estimate in estimates[:3]:  # each kind of proposal alone converges: none has a wrong density
+    for estimate in estimates[
+        :3
+    ]:  # each kind of proposal alone converges: none has a wrong density
         np.testing.assert_allclose(estimate, truth, atol=0.06)
     np.testing.assert_allclose(estimates[3], truth, atol=0.02)
 
@@ -162,7 +185,9 @@ def test_without_weight_it_is_sac() -> None:
     sac_update = jax.jit(sac.update, static_argnames="config")
     for seed in range(3):
         state, metrics = update(state, random_batch(seed), jax.random.key(seed), config)
-        plain, plain_metrics = sac_update(plain, random_batch(seed), jax.random.key(seed), config.sac)
+        plain, plain_metrics = sac_update(
+            plain, random_batch(seed), jax.random.key(seed), config.sac
+        )
         jax.tree.map(partial(np.testing.assert_allclose, atol=1e-7, rtol=1e-6), state.agent, plain)
         for name, value in plain_metrics.items():
             np.testing.assert_allclose(metrics[name], value, atol=1e-6)
@@ -181,16 +206,26 @@ def test_target_has_an_entropy_term_only_if_asked_for() -> None:
     state = cql.create(jax.random.key(0), OBSERVATION_DIM, ACTION_DIM, CONFIG).agent
     noise = jax.random.normal(jax.random.key(1), (BATCH, ACTION_DIM))
     batch = random_batch()
-    hard, soft = (critic_target(state, batch, noise, discount=0.9, soft=soft) for soft in (False, True))
-    draw = jax.jit(lambda actor, noise: sac.squashed_gaussian(*actor(batch.next_observation), noise))
+    hard, soft = (
+        critic_target(state, batch, noise, discount=0.9, soft=soft) for soft in (False, True)
+    )
+    draw = jax.jit(
+        lambda actor, noise: sac.squashed_gaussian(*actor(batch.next_observation), noise)
+    )
     _, log_probability = draw(state.actor, noise)
     going_on = ~np.asarray(batch.terminated)
     np.testing.assert_allclose(
-        soft[going_on], np.asarray(hard - 0.9 * 1.0 * log_probability)[going_on], rtol=1e-5, atol=1e-5
+        soft[going_on],
+        np.asarray(hard - 0.9 * 1.0 * log_probability)[going_on],
+        rtol=1e-5,
+        atol=1e-5,
     )
     np.testing.assert_array_equal(soft[~going_on], hard[~going_on])
     _, metrics = update(
-        cql.create(jax.random.key(0), OBSERVATION_DIM, ACTION_DIM, CONFIG), batch, jax.random.key(1), CONFIG
+        cql.create(jax.random.key(0), OBSERVATION_DIM, ACTION_DIM, CONFIG),
+        batch,
+        jax.random.key(1),
+        CONFIG,
     )
     drawn = jax.random.normal(jax.random.key(1), (2, BATCH, ACTION_DIM))[0]
     expected = critic_target(state, batch, drawn, discount=CONFIG.discount, soft=False)
@@ -198,7 +233,9 @@ def test_target_has_an_entropy_term_only_if_asked_for() -> None:
 
 
 @pytest.mark.parametrize(("gap", "sign"), [(3.0, -1.0), (1.0, 1.0)])
-def test_a_learned_weight_rises_above_its_threshold_and_falls_below(gap: float, sign: float) -> None:
+def test_a_learned_weight_rises_above_its_threshold_and_falls_below(
+    gap: float, sign: float
+) -> None:
     gradient = jax.grad(cql.weight_loss)(jnp.log(jnp.asarray(5.0)), jnp.asarray(gap), 2.0)
     assert float(gradient) == pytest.approx(sign * 5.0, rel=1e-6)  # descent moves against it
 
@@ -219,7 +256,9 @@ def test_population_equals_a_loop_over_its_agents() -> None:
     states = [cql.create(key, OBSERVATION_DIM, ACTION_DIM, CONFIG) for key in keys]
     assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(states[0]))
     batches = [random_batch(seed) for seed in range(2)]
-    population, metrics = jax.jit(jax.vmap(partial(cql.update, config=CONFIG)))(stack(*states), stack(*batches), keys)
+    population, metrics = jax.jit(jax.vmap(partial(cql.update, config=CONFIG)))(
+        stack(*states), stack(*batches), keys
+    )
     alone = [update(states[p], batches[p], keys[p], CONFIG) for p in range(2)]
     close = partial(np.testing.assert_allclose, atol=1e-5)
     jax.tree.map(close, population, stack(*[state for state, _ in alone]))

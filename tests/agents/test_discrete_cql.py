@@ -1,4 +1,5 @@
-"""CQL with a finite number of actions: target and loss by hand, vectors and images, and a dataset it must read sceptically."""
+"""CQL with a finite number of actions: target and loss by hand, vectors and images, and a dataset
+it must read sceptically."""
 
 from functools import partial
 
@@ -7,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from element_rl.acting.host_values import action_values
 from element_rl.agents import discrete_cql as dcql
-from element_rl.agents.host_values import action_values
 from element_rl.mlp import MLP
 
 CONFIG = dcql.DiscreteCQLConfig(hidden_sizes=(16,), learning_rate=0.01)
@@ -17,17 +18,28 @@ values_of = jax.jit(lambda network, observation: network(observation))
 
 
 def table(values: np.ndarray) -> dcql.QNetwork:
-    """A network that is a table: one-hot observations [S], values [S, A]; relu leaves one-hot vectors alone."""
+    """A network that is a table: one-hot observations [S], values [S, A]; relu leaves one-hot
+    vectors alone."""
     states, actions = values.shape
     eye = jnp.eye(states)
-    return dcql.QNetwork((), (), MLP((eye, jnp.asarray(values, jnp.float32)), (jnp.zeros(states), jnp.zeros(actions))))
+    return dcql.QNetwork(
+        (),
+        (),
+        MLP((eye, jnp.asarray(values, jnp.float32)), (jnp.zeros(states), jnp.zeros(actions))),
+    )
 
 
 CHOOSER = np.array([[1.0, 2.0, 0.0], [0.5, -1.0, 3.0]])
 TARGETS = np.array([[10.0, 20.0, 30.0], [40.0, 50.0, 60.0]])
 
 
-def batch_of(states: list[int], actions: list[int], rewards: list[float], following: list[int], ends: list[bool]):
+def batch_of(
+    states: list[int],
+    actions: list[int],
+    rewards: list[float],
+    following: list[int],
+    ends: list[bool],
+):
     eye = np.eye(2, dtype=np.float32)
     return dcql.DiscreteBatch(
         jnp.asarray(eye[states]),
@@ -60,7 +72,8 @@ def test_target_and_loss_by_hand() -> None:
 
 
 def test_an_action_the_data_do_not_have_is_not_chosen() -> None:
-    """Both actions of the data pay 1 and 0.5; the third is never tried and double Q-learning alone may prefer it."""
+    """Both actions of the data pay 1 and 0.5; the third is never tried and double Q-learning alone
+    may prefer it."""
     batch = batch_of([0] * 8, [0, 1] * 4, [1.0, 0.5] * 4, [1] * 8, [True] * 8)
     for seed in range(3):
         state = dcql.create(jax.random.key(seed), (2,), 3, CONFIG)
@@ -77,9 +90,15 @@ def test_images() -> None:
     images = jnp.asarray(rng.integers(0, 256, size=(6, 4, 21, 30)), jnp.uint8)
     state = dcql.create(jax.random.key(0), (4, 21, 30), 5, CONFIG)
     assert len(state.values.kernels) == dcql.CONVOLUTIONS
-    assert state.values.network.weights[0].shape[0] == dcql.FILTERS * 2 * 2  # 21 → 11, 6, 3, 2 and 30 → 15, 8, 4, 2
+    assert (
+        state.values.network.weights[0].shape[0] == dcql.FILTERS * 2 * 2
+    )  # 21 → 11, 6, 3, 2 and 30 → 15, 8, 4, 2
     batch = dcql.DiscreteBatch(
-        images, jnp.arange(6) % 5, jnp.arange(6.0), jnp.flip(images, axis=0), jnp.zeros(6, dtype=bool)
+        images,
+        jnp.arange(6) % 5,
+        jnp.arange(6.0),
+        jnp.flip(images, axis=0),
+        jnp.zeros(6, dtype=bool),
     )
     losses = []
     for _ in range(20):
@@ -87,14 +106,18 @@ def test_images() -> None:
         losses.append(float(metrics["critic_loss"]))
     assert losses[-1] < 0.7 * losses[0]
     # NumPy on the host computes the same, for images and for vectors.
-    parameters = {name: np.asarray(array) for name, array in dcql.value_parameters(state.values).items()}
+    parameters = {
+        name: np.asarray(array) for name, array in dcql.value_parameters(state.values).items()
+    }
     for image, expected in zip(np.asarray(images), values_of(state.values, images), strict=True):
         np.testing.assert_allclose(action_values(parameters, image), expected, atol=1e-4)
 
 
 def test_values_of_vectors_on_the_host() -> None:
     state = dcql.create(jax.random.key(0), (3,), 5, CONFIG)
-    parameters = {name: np.asarray(array) for name, array in dcql.value_parameters(state.values).items()}
+    parameters = {
+        name: np.asarray(array) for name, array in dcql.value_parameters(state.values).items()
+    }
     observation = np.array([[0.3, -1.0, 2.0]], np.float32)
     expected = values_of(state.values, observation)[0]
     np.testing.assert_allclose(action_values(parameters, observation[0]), expected, atol=1e-6)
@@ -104,7 +127,9 @@ def test_actions_are_greedy_or_drawn_by_their_values() -> None:
     values = table(np.array([[0.0, np.log(3.0)], [5.0, 0.0]]))
     many = jnp.tile(jnp.asarray([[1.0, 0.0]]), (4000, 1))
     assert (np.asarray(dcql.act(values, many, jax.random.key(0))) == 1).all()
-    assert float(jnp.mean(dcql.act(values, many, jax.random.key(0), softness=1.0))) == pytest.approx(0.75, abs=0.03)
+    assert float(
+        jnp.mean(dcql.act(values, many, jax.random.key(0), softness=1.0))
+    ) == pytest.approx(0.75, abs=0.03)
 
 
 def test_target_network_follows_and_populations_equal_loops() -> None:
@@ -112,11 +137,15 @@ def test_target_network_follows_and_populations_equal_loops() -> None:
     stack = partial(jax.tree.map, lambda *leaves: jnp.stack(leaves))
     states = [dcql.create(key, (2,), 3, CONFIG) for key in keys]
     batches = [batch_of([0, 1], [p, 2], [1.0, -1.0], [1, 0], [False, True]) for p in range(2)]
-    population, _ = jax.jit(jax.vmap(partial(dcql.update, config=CONFIG)))(stack(*states), stack(*batches), keys)
+    population, _ = jax.jit(jax.vmap(partial(dcql.update, config=CONFIG)))(
+        stack(*states), stack(*batches), keys
+    )
     alone = [update(states[p], batches[p], keys[p], CONFIG)[0] for p in range(2)]
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), population, stack(*alone))
     rate = CONFIG.target_rate
-    expected = jax.tree.map(lambda old, new: (1 - rate) * old + rate * new, states[0].target_values, alone[0].values)
+    expected = jax.tree.map(
+        lambda old, new: (1 - rate) * old + rate * new, states[0].target_values, alone[0].values
+    )
     jax.tree.map(partial(np.testing.assert_allclose, atol=1e-7), alone[0].target_values, expected)
 
 

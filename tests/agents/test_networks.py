@@ -1,4 +1,5 @@
-"""Networks: initialisation, the twin axis, and the density of the squashed Gaussian against float64 NumPy."""
+"""Networks: initialisation, the twin axis, and the density of the squashed Gaussian against float64
+NumPy."""
 
 import equinox as eqx
 import jax
@@ -32,9 +33,13 @@ def test_mlp_is_relu_layers_with_a_linear_last_one() -> None:
     inputs = np.random.default_rng(0).normal(size=(5, 3))
     hidden = inputs
     for i in range(3):
-        hidden = hidden @ np.asarray(network.weights[i], np.float64) + np.asarray(network.biases[i], np.float64)
+        hidden = hidden @ np.asarray(network.weights[i], np.float64) + np.asarray(
+            network.biases[i], np.float64
+        )
         hidden = np.maximum(hidden, 0.0) if i < 2 else hidden
-    np.testing.assert_allclose(network(jnp.asarray(inputs, jnp.float32)), hidden, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        network(jnp.asarray(inputs, jnp.float32)), hidden, rtol=1e-5, atol=1e-6
+    )
 
 
 def test_twin_critics_are_two_different_networks_of_observation_and_action() -> None:
@@ -59,11 +64,19 @@ def test_log_standard_deviation_is_clipped() -> None:
 
 def test_log_probability_is_the_change_of_variables() -> None:
     rng = np.random.default_rng(0)
-    mean, log_std, noise = rng.normal(size=(50, 4)), rng.uniform(-3, 1, size=(50, 4)), rng.normal(size=(50, 4))
-    action, log_probability = squashed_gaussian(*(jnp.asarray(x, jnp.float32) for x in (mean, log_std, noise)))
+    mean, log_std, noise = (
+        rng.normal(size=(50, 4)),
+        rng.uniform(-3, 1, size=(50, 4)),
+        rng.normal(size=(50, 4)),
+    )
+    action, log_probability = squashed_gaussian(
+        *(jnp.asarray(x, jnp.float32) for x in (mean, log_std, noise))
+    )
 
     before_tanh = mean + np.exp(log_std) * noise
-    gaussian = np.exp(-0.5 * ((before_tanh - mean) / np.exp(log_std)) ** 2) / (np.sqrt(2 * np.pi) * np.exp(log_std))
+    gaussian = np.exp(-0.5 * ((before_tanh - mean) / np.exp(log_std)) ** 2) / (
+        np.sqrt(2 * np.pi) * np.exp(log_std)
+    )
     expected = np.sum(np.log(gaussian) - np.log1p(-(np.tanh(before_tanh) ** 2)), axis=-1)
     np.testing.assert_allclose(action, np.tanh(before_tanh), atol=1e-6)
     np.testing.assert_allclose(log_probability, expected, rtol=1e-5, atol=1e-5)
@@ -76,7 +89,9 @@ def test_density_integrates_to_one_over_the_actions() -> None:
     noise = (np.arctanh(action) - mean) / std
     shape = (action.size, 1)
     _, log_probability = squashed_gaussian(
-        jnp.full(shape, mean), jnp.full(shape, np.log(std)), jnp.asarray(noise, jnp.float32)[:, None]
+        jnp.full(shape, mean),
+        jnp.full(shape, np.log(std)),
+        jnp.asarray(noise, jnp.float32)[:, None],
     )
     assert np.trapezoid(np.exp(log_probability), action) == pytest.approx(1.0, abs=1e-3)
 
@@ -88,7 +103,9 @@ def test_log_probability_and_gradient_stay_right_where_tanh_saturates(mean: floa
 
     value, gradient = jax.value_and_grad(log_probability)(jnp.full((1, 1), mean))
     # For large |u|: log(1 - tanh²u) → 2 log 2 - 2|u|.
-    assert value == pytest.approx(-0.5 * np.log(2 * np.pi) - 2 * np.log(2) + 2 * abs(mean), rel=1e-6)
+    assert value == pytest.approx(
+        -0.5 * np.log(2 * np.pi) - 2 * np.log(2) + 2 * abs(mean), rel=1e-6
+    )
     assert float(gradient[0, 0]) == pytest.approx(2.0 * np.sign(mean), rel=1e-6)
 
 
@@ -107,20 +124,27 @@ def test_policy_parameters_of_a_population_keep_the_leading_axis() -> None:
 
 
 def constant_actor(mean: list[float], std: list[float]) -> Actor:
-    return Actor(MLP((jnp.zeros((1, 2 * len(mean))),), (jnp.asarray([*mean, *np.log(std)], jnp.float32),)))
+    return Actor(
+        MLP((jnp.zeros((1, 2 * len(mean))),), (jnp.asarray([*mean, *np.log(std)], jnp.float32),))
+    )
 
 
 def test_divergence_by_hand() -> None:
-    """KL of Gaussians: log σ_0/σ + (σ² + (μ - μ_0)²) / 2σ_0² - ½, here 2/4 for a step of one deviation and log 2 - 3/8."""
+    """KL of Gaussians: log σ_0/σ + (σ² + (μ - μ_0)²) / 2σ_0² - ½, here 2/4 for a step of one
+    deviation and log 2 - 3/8."""
     observation = jnp.zeros((3, 1))
     here, there = constant_actor([2.0, 0.0], [2.0, 1.0]), constant_actor([0.0, 0.0], [2.0, 2.0])
-    np.testing.assert_allclose(divergence(here, there, observation), [0.5 + np.log(2) - 3 / 8] * 3, rtol=1e-6)
+    np.testing.assert_allclose(
+        divergence(here, there, observation), [0.5 + np.log(2) - 3 / 8] * 3, rtol=1e-6
+    )
     np.testing.assert_allclose(divergence(here, here, observation), 0.0, atol=1e-7)
 
 
 def test_an_actor_comes_back_from_its_parameters() -> None:
     actor = Actor.create(jax.random.key(3), 3, 2, (8, 4))
-    back = Actor(network_from({name: np.asarray(array) for name, array in policy_parameters(actor).items()}))
+    back = Actor(
+        network_from({name: np.asarray(array) for name, array in policy_parameters(actor).items()})
+    )
     assert jax.tree.structure(back) == jax.tree.structure(actor)
     for new, old in zip(jax.tree.leaves(back), jax.tree.leaves(actor), strict=True):
         np.testing.assert_array_equal(new, old)

@@ -23,13 +23,18 @@ def test_known_pairs_are_updated_from_the_same_table() -> None:
     next_states = jnp.array([[0, 0], [1, 0]])
     rewards = jnp.array([[1.0, 9.0], [0.0, -2.0]])
     after = update_known(values, known, rewards, next_states, CONFIG)
-    # (0,0): 1 + 0.8·2 = 2.6 → 1.8; (1,0): 0.8·5 = 4 → 3.5; (1,1): −2 + 0.8·2 = −0.4 → 2.3; (0,1) was never tried
+    # (0,0): 1 + 0.8·2 = 2.6 → 1.8; (1,0): 0.8·5 = 4 → 3.5; (1,1): −2 + 0.8·2 = −0.4 → 2.3; (0,1)
+    # was never tried
     assert np.asarray(after) == pytest.approx(np.array([[1.8, 2.0], [3.5, 2.3]]))
 
 
 def test_many_updates_find_the_values() -> None:
-    """A chain 0 → 1 → 2 with 1 for staying in 2: V(2) = 1 / (1 − γ), and γ less for each step before."""
-    next_states, rewards = jnp.array([[0, 1], [0, 2], [1, 2]]), jnp.array([[0.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    """A chain 0 → 1 → 2 with 1 for staying in 2: V(2) = 1 / (1 − γ), and γ less for each step
+    before."""
+    next_states, rewards = (
+        jnp.array([[0, 1], [0, 2], [1, 2]]),
+        jnp.array([[0.0, 0.0], [0.0, 1.0], [0.0, 1.0]]),
+    )
     values = create(3, 2, CONFIG)
     for _ in range(200):
         values = update_known(values, jnp.ones((3, 2), bool), rewards, next_states, CONFIG)

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from element_rl.acting.host_policy import policy_action
 from element_rl.agents import td3
 from element_rl.agents.contract import Batch
-from element_rl.agents.host_policy import policy_action
 
 CONFIG = td3.TD3Config(hidden_sizes=(16, 16))
 OBSERVATION_DIM, ACTION_DIM, BATCH = 3, 2, 8
@@ -20,7 +20,9 @@ update = jax.jit(td3.update, static_argnames="config")
 
 def fresh_state(seed: int = 0) -> td3.TD3State:
     """An agent whose targets are another's networks, so that the two can be told apart."""
-    state, other = (td3.create(jax.random.key(s), OBSERVATION_DIM, ACTION_DIM, CONFIG) for s in (seed, seed + 9))
+    state, other = (
+        td3.create(jax.random.key(s), OBSERVATION_DIM, ACTION_DIM, CONFIG) for s in (seed, seed + 9)
+    )
     return dataclasses.replace(state, target_actor=other.actor, target_critics=other.critics)
 
 
@@ -38,7 +40,9 @@ def random_batch(seed: int = 0) -> Batch:
 def numpy_mlp(network: Any, inputs: np.ndarray, twin: int | None = None) -> np.ndarray:
     hidden = inputs
     for i, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
-        weight, bias = (np.asarray(x if twin is None else x[twin], np.float64) for x in (weight, bias))
+        weight, bias = (
+            np.asarray(x if twin is None else x[twin], np.float64) for x in (weight, bias)
+        )
         hidden = hidden @ weight + bias
         hidden = np.maximum(hidden, 0) if i < len(network.weights) - 1 else hidden
     return hidden

@@ -1,4 +1,5 @@
-"""A run of invented policies, datasets collected from it, and what is done with them in several tests."""
+"""A run of invented policies, datasets collected from it, and what is done with them in several
+tests."""
 
 import os
 import subprocess
@@ -10,26 +11,30 @@ from typing import Any
 
 import numpy as np
 
-from element_rl.collect import CollectConfig, collect
-from element_rl.config import ExploreConfig
+from element_rl.datasets.collecting import CollectConfig, collect
 from element_rl.datasets.minari_files import Dataset, read_dataset
 from element_rl.envs.robots import describe, make_env, position_of
-from element_rl.launch import create_run
-from element_rl.runs import RunFolder
+from element_rl.runs.folder import RunFolder
+from element_rl.training.off_policy.config import ExploreConfig
+from element_rl.training.off_policy.launch import create_run
 
 CHECKPOINTS = (100, 250, 700)
 SEEDS = (4, 5)
-CODE = "import sys; from element_rl.collect.command import main; sys.exit(main(sys.argv[1:]))"
+CODE = "import sys; from element_rl.commands.collect import main; sys.exit(main(sys.argv[1:]))"
 
 
 def invented_run(path: Path) -> RunFolder:
     """A run of two agents with three checkpoints of invented policies."""
     options = ("max_episode_steps=60",)
     every = {"checkpoint_every": 50, "chunk_steps": 10}
-    config = ExploreConfig("Hopper-v5", seed=SEEDS[0], seeds=2, env_options=options, steps=1000, **every)
+    config = ExploreConfig(
+        "Hopper-v5", seed=SEEDS[0], seeds=2, env_options=options, steps=1000, **every
+    )
     run = create_run(config, path)
     for checkpoint in CHECKPOINTS:
-        run.save_checkpoint(checkpoint, invented_policy(checkpoint, 11, 3), None, {"nothing": np.zeros(1)}, {})
+        run.save_checkpoint(
+            checkpoint, invented_policy(checkpoint, 11, 3), None, {"nothing": np.zeros(1)}, {}
+        )
     return run
 
 
@@ -39,23 +44,45 @@ def invented_policy(seed: int, observation_dim: int, action_dim: int) -> dict[st
     shapes = {f"weight_{i}": (2, *sizes[i : i + 2]) for i in range(2)} | {
         f"bias_{i}": (2, sizes[i + 1]) for i in range(2)
     }
-    return {name: generator.normal(size=shape).astype(np.float32) / 3 for name, shape in shapes.items()}
+    return {
+        name: generator.normal(size=shape).astype(np.float32) / 3 for name, shape in shapes.items()
+    }
 
 
 def collected(run: RunFolder, out: Path, **changes: Any) -> Dataset:
-    settings: dict[str, Any] = {"steps": 250, "dataset": "hopper/test-v0", "workers": 0, "out": out} | changes
+    settings: dict[str, Any] = {
+        "steps": 250,
+        "dataset": "hopper/test-v0",
+        "workers": 0,
+        "out": out,
+    } | changes
     return read_dataset(collect(CollectConfig(run.path, **settings)))
 
 
 def command_line(run: RunFolder, root: Path, workers: int) -> list[str]:
     """The arguments that make the dataset `undisturbed`."""
-    settings = {"--steps": "250", "--dataset": "hopper/test-v0", "--out": str(root), "--workers": str(workers)}
+    settings = {
+        "--steps": "250",
+        "--dataset": "hopper/test-v0",
+        "--out": str(root),
+        "--workers": str(workers),
+    }
     return [str(run.path), *(text for pair in settings.items() for text in pair)]
 
 
 def assert_same(ours: Dataset, theirs: Dataset) -> None:
-    for name in ("observation", "action", "reward", "terminated", "truncated", "position", "lengths"):
-        np.testing.assert_array_equal(getattr(ours.episodes, name), getattr(theirs.episodes, name), err_msg=name)
+    for name in (
+        "observation",
+        "action",
+        "reward",
+        "terminated",
+        "truncated",
+        "position",
+        "lengths",
+    ):
+        np.testing.assert_array_equal(
+            getattr(ours.episodes, name), getattr(theirs.episodes, name), err_msg=name
+        )
     assert ours.episodes.metadata == theirs.episodes.metadata
 
 
@@ -66,7 +93,8 @@ def each_episode(dataset: Dataset) -> Iterator[tuple[Any, Any]]:
 
 
 def relived(dataset: Dataset, one: Any, seed: int) -> None:
-    """Resets an environment with the episode's seed and takes its actions: everything must come out again."""
+    """Resets an environment with the episode's seed and takes its actions: everything must come out
+    again."""
     assert dataset.env is not None
     env = make_env(dataset.env, **dataset.env_options)
     spec = spec_of(dataset)
@@ -97,7 +125,8 @@ def start(arguments: list[str]) -> subprocess.Popen:
 
 
 def wait_for_a_part(process: subprocess.Popen, parts: Path) -> None:
-    """Until the process has written its first part. It may have been so quick that it has ended since."""
+    """Until the process has written its first part. It may have been so quick that it has ended
+    since."""
     deadline = time.monotonic() + 120
     while process.poll() is None and not (
         parts.exists() and any(name.startswith("part_") for name in os.listdir(parts))

@@ -4,7 +4,7 @@ import pytest
 from collecting import collected, invented_run
 
 from element_rl.datasets.minari_files import Dataset
-from element_rl.runs import RunFolder
+from element_rl.runs.folder import RunFolder
 
 
 @pytest.fixture(scope="module")

@@ -22,20 +22,20 @@ from collecting import (
 )
 from safetensors.numpy import load_file
 
-from element_rl.agents.host_policy import policy_action
-from element_rl.collect.command import main
-from element_rl.collect.parts import mean_action
-from element_rl.collect.source import source_of
-from element_rl.config import ExploreConfig
+from element_rl.acting.actors import episode_seed
+from element_rl.acting.episodes import Episode
+from element_rl.acting.host_policy import policy_action
+from element_rl.commands.collect import main
 from element_rl.datasets import exports
+from element_rl.datasets.collecting.parts import mean_action
+from element_rl.datasets.collecting.source import source_of
 from element_rl.datasets.minari_files import Dataset, read_recording
 from element_rl.encoders.state import make_state_encoder
-from element_rl.envs.actors import episode_seed
-from element_rl.episodes import Episode
-from element_rl.evaluate_robots import entropy_of
-from element_rl.explore import explore
-from element_rl.launch import create_run
-from element_rl.runs import RunFolder
+from element_rl.evaluate.robots import entropy_of
+from element_rl.runs.folder import RunFolder
+from element_rl.training.off_policy.config import ExploreConfig
+from element_rl.training.off_policy.explore import explore
+from element_rl.training.off_policy.launch import create_run
 
 
 def test_every_episode_can_be_relived(undisturbed: Dataset) -> None:
@@ -54,14 +54,18 @@ def test_every_seed_takes_its_steps_with_every_policy(run: RunFolder, undisturbe
     for one, entry in each_episode(undisturbed):
         taken[entry["agent"], entry["policy"]] += int(one.lengths[0])
         assert entry["agent_seed"] == SEEDS[entry["agent"]]
-    assert taken == {(agent, policy): 84 if policy == 700 else 83 for agent in (0, 1) for policy in CHECKPOINTS}
+    assert taken == {
+        (agent, policy): 84 if policy == 700 else 83 for agent in (0, 1) for policy in CHECKPOINTS
+    }
 
 
 def test_the_means_of_the_policies(run: RunFolder, tmp_path: Path, undisturbed: Dataset) -> None:
     dataset = collected(run, tmp_path, deterministic=True, checkpoints=(700, 100), steps=60)
     for one, entry in each_episode(dataset):
         assert entry["policy"] in (100, 700)
-        parameters = {name: array[entry["agent"]] for name, array in run.load_policy(entry["policy"]).items()}
+        parameters = {
+            name: array[entry["agent"]] for name, array in run.load_policy(entry["policy"]).items()
+        }
         for row in range(int(one.lengths[0])):
             mean = mean_action(parameters, one.observation[row], np.ones(3, np.float32))
             np.testing.assert_allclose(one.action[row], mean, atol=1e-6)
@@ -72,20 +76,28 @@ def test_the_means_of_the_policies(run: RunFolder, tmp_path: Path, undisturbed: 
 
 def test_the_entropy_is_that_of_the_evaluation(run: RunFolder, undisturbed: Dataset) -> None:
     spec = spec_of(undisturbed)
-    encoders = [make_state_encoder(seed, spec.observation_dim, spec.orientation_slice) for seed in SEEDS]
+    encoders = [
+        make_state_encoder(seed, spec.observation_dim, spec.orientation_slice) for seed in SEEDS
+    ]
     for one, entry in list(each_episode(undisturbed))[:6]:
         episode = Episode(one.observation, one.position, 0.0)
         expected = entropy_of(encoders[entry["agent"]], episode, spec.max_episode_steps)
         assert entry["entropy"] == pytest.approx(expected, abs=1e-4)
 
 
-def test_minari_and_its_environment(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_minari_and_its_environment(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     ours = collected(run, tmp_path, steps=90)
     dataset = minari.load_dataset("hopper/test-v0")
     assert dataset.total_steps == 180
     assert dataset.recover_environment().spec.max_episode_steps == 60
-    assert all(dataset.observation_space.contains(row) for episode in dataset for row in episode.observations)
+    assert all(
+        dataset.observation_space.contains(row)
+        for episode in dataset
+        for row in episode.observations
+    )
     assert all(dataset.action_space.contains(row) for episode in dataset for row in episode.actions)
     metadata = dataset.storage.metadata
     assert metadata["algorithm_name"] == "element"
@@ -96,7 +108,9 @@ def test_minari_and_its_environment(run: RunFolder, tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("export", ["npz", "safetensors"])
-def test_plain_export(run: RunFolder, undisturbed: Dataset, tmp_path: Path, export: str, capsys: Any) -> None:
+def test_plain_export(
+    run: RunFolder, undisturbed: Dataset, tmp_path: Path, export: str, capsys: Any
+) -> None:
     arguments = command_line(run, tmp_path, workers=0)
     assert main([*arguments, "--export", export]) == 0
     path = tmp_path / "hopper" / f"test-v0.{export}"
@@ -122,9 +136,14 @@ def test_plain_export(run: RunFolder, undisturbed: Dataset, tmp_path: Path, expo
 
 @pytest.mark.parametrize("values_at_once", [1 << 24, 100])
 def test_pandas_reads_parquet(
-    run: RunFolder, undisturbed: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values_at_once: int
+    run: RunFolder,
+    undisturbed: Dataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    values_at_once: int,
 ) -> None:
-    """One row per step; numbers keep their types, and vectors are lists of numbers. In one group of rows, and in many."""
+    """One row per step; numbers keep their types, and vectors are lists of numbers. In one group of
+    rows, and in many."""
     monkeypatch.setattr(exports, "VALUES_AT_ONCE", values_at_once)
     arguments = command_line(run, tmp_path, workers=0)
     assert main([*arguments, "--export", "parquet"]) == 0
@@ -154,16 +173,24 @@ def test_parquet_without_pyarrow_is_refused_before_anything_acts(
 
 def test_images_and_choices_in_parquet(tmp_path: Path) -> None:
     """An image is one list, whose shape is told beside it; a choice is a number."""
-    arrays = {"observations": np.arange(24, dtype=np.uint8).reshape(3, 4, 2), "actions": np.array([2, 0, 1])}
-    exports._write_parquet(tmp_path / "a.parquet", arrays | {"episode": np.zeros(3, np.int64)}, "{}")
+    arrays = {
+        "observations": np.arange(24, dtype=np.uint8).reshape(3, 4, 2),
+        "actions": np.array([2, 0, 1]),
+    }
+    exports._write_parquet(
+        tmp_path / "a.parquet", arrays | {"episode": np.zeros(3, np.int64)}, "{}"
+    )
     table = pandas.read_parquet(tmp_path / "a.parquet")
-    np.testing.assert_array_equal(np.stack(table["observations"].to_list()).reshape(3, 4, 2), arrays["observations"])
+    np.testing.assert_array_equal(
+        np.stack(table["observations"].to_list()).reshape(3, 4, 2), arrays["observations"]
+    )
     assert table["observations"][0].dtype == np.uint8
     assert table["actions"].tolist() == [2, 0, 1]
 
 
 def test_falling(run: RunFolder) -> None:
-    """Explorers train without its ending an episode, which is not passed on to a dataset unless asked for."""
+    """Explorers train without its ending an episode, which is not passed on to a dataset unless
+    asked for."""
     assert "terminate_when_unhealthy=false" in run.config["settings"]["env_options"]
     assert dict(source_of(run, (), of_the_task=True).env_options) == {"max_episode_steps": 60}
     asked = source_of(run, ("terminate_when_unhealthy=false",), of_the_task=True)
@@ -172,7 +199,9 @@ def test_falling(run: RunFolder) -> None:
 
 
 def test_a_random_run_acts_at_random(tmp_path: Path) -> None:
-    run = create_run(ExploreConfig("PointMaze", reward="random", steps=100, seeds=2), tmp_path / "run")
+    run = create_run(
+        ExploreConfig("PointMaze", reward="random", steps=100, seeds=2), tmp_path / "run"
+    )
     run.save_checkpoint(100, invented_policy(0, 2, 2), None, {"nothing": np.zeros(1)}, {})
     dataset = collected(run, tmp_path, dataset="maze/random-v0", steps=600)
     actions = dataset.episodes.action[dataset.episodes.transitions]
@@ -184,7 +213,14 @@ def test_the_replay_of_a_run(tmp_path: Path) -> None:
     """A ring that has come round twice: the newest complete episodes, each of which can be relived."""
     options = ("max_episode_steps=40", "terminate_when_unhealthy=true")
     config = ExploreConfig(
-        "Hopper-v5", reward="random", steps=600, seeds=2, seed=3, random_seeds=0, workers=0, env_options=options
+        "Hopper-v5",
+        reward="random",
+        steps=600,
+        seeds=2,
+        seed=3,
+        random_seeds=0,
+        workers=0,
+        env_options=options,
     )
     run = create_run(config, tmp_path / "run")
     explore(config, run)
@@ -201,4 +237,8 @@ def test_the_replay_of_a_run(tmp_path: Path) -> None:
             relived(dataset, one, episode_seed(3 + agent, last - back))
             assert "policy" not in one.metadata[0]
     few = collected(run, tmp_path, from_replay=True, steps=100, dataset="hopper/few-v0")
-    assert 80 < few.episodes.lengths[[entry["agent"] == 1 for entry in few.episodes.metadata]].sum() <= 100
+    assert (
+        80
+        < few.episodes.lengths[[entry["agent"] == 1 for entry in few.episodes.metadata]].sum()
+        <= 100
+    )

@@ -9,29 +9,44 @@ from typing import Any
 
 import numpy as np
 import pytest
-from collecting import assert_same, collected, command_line, each_episode, relived, start, wait_for_a_part
+from collecting import (
+    assert_same,
+    collected,
+    command_line,
+    each_episode,
+    relived,
+    start,
+    wait_for_a_part,
+)
 
-from element_rl.collect import CollectConfig, collect
-from element_rl.collect import collecting as collect_module
-from element_rl.collect import parts as collect_parts
-from element_rl.collect.command import main
-from element_rl.collect.parts import divide
-from element_rl.collect.source import shares_of, source_of
+from element_rl.commands.collect import main
+from element_rl.datasets.collecting import CollectConfig, collect
+from element_rl.datasets.collecting import making as collect_module
+from element_rl.datasets.collecting import parts as collect_parts
+from element_rl.datasets.collecting.parts import divide
+from element_rl.datasets.collecting.source import shares_of, source_of
 from element_rl.datasets.minari_files import Dataset, known_datasets, read_dataset
-from element_rl.explore import Interrupted
-from element_rl.files import locked
-from element_rl.runs import RunFolder
+from element_rl.runs.folder import RunFolder
+from element_rl.runs.watching import Interrupted
+from element_rl.storage.files import locked
 
 
 @pytest.mark.parametrize("steps_per_part", [1, 30])
 def test_stopped_and_continued(
-    run: RunFolder, undisturbed: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps_per_part: int
+    run: RunFolder,
+    undisturbed: Dataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    steps_per_part: int,
 ) -> None:
-    """Parts so small that episodes run through many; stopped again and again. Only the order of the episodes may change."""
+    """Parts so small that episodes run through many; stopped again and again. Only the order of the
+    episodes may change."""
     monkeypatch.setattr(collect_parts, "PART_STEPS", steps_per_part)
     monkeypatch.setattr(collect_parts, "LONGEST_CHUNK", 20)
     whole = collected(run, tmp_path / "whole")
-    config = CollectConfig(run.path, "hopper/test-v0", steps=250, workers=0, out=tmp_path / "stopped")
+    config = CollectConfig(
+        run.path, "hopper/test-v0", steps=250, workers=0, out=tmp_path / "stopped"
+    )
     reached: list[int] = []
     while True:
         chunks: list[Any] = []
@@ -87,7 +102,8 @@ def test_told_to_stop(run: RunFolder, tmp_path: Path) -> None:
 
 
 def test_division() -> None:
-    """The chunks of a share are one step longer than it: the observation after its last step has to come from somewhere."""
+    """The chunks of a share are one step longer than it: the observation after its last step has to
+    come from somewhere."""
     for steps in (1, 2, 199, 200, 201, 1_000, 4_999):
         division = divide(steps, 2, 16)
         chunks = steps // division.chunk_steps + 1
@@ -97,17 +113,22 @@ def test_division() -> None:
     assert divide(10_000, 100, 400).part_chunks == 1
 
 
-def test_a_checkpoint_that_a_stop_has_left_is_not_acted_with(run: RunFolder, tmp_path: Path) -> None:
+def test_a_checkpoint_that_a_stop_has_left_is_not_acted_with(
+    run: RunFolder, tmp_path: Path
+) -> None:
     """So that a run which was stopped and continued gives the dataset of the undisturbed one."""
     copy = shutil.copytree(run.path, tmp_path / "copy")
     planned = run.checkpoint_steps()
     shutil.copytree(
-        copy / "checkpoints" / f"step_{planned[0]:09d}", copy / "checkpoints" / f"step_{planned[0] + 37:09d}"
+        copy / "checkpoints" / f"step_{planned[0]:09d}",
+        copy / "checkpoints" / f"step_{planned[0] + 37:09d}",
     )
     source = source_of(RunFolder.open(copy), (), of_the_task=True)
     assert len(source.run.checkpoint_steps()) == len(planned) + 1
     assert [share.checkpoint for share in shares_of(source, 100, ())] == planned
-    assert [share.checkpoint for share in shares_of(source, 100, (planned[0] + 37,))] == [planned[0] + 37]
+    assert [share.checkpoint for share in shares_of(source, 100, (planned[0] + 37,))] == [
+        planned[0] + 37
+    ]
 
 
 def test_sentences(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,6 +175,9 @@ def test_a_dataset_that_was_finished_in_this_moment_is_not_collected_again(
 
     monkeypatch.setattr(collect_module, "_settings", after_another)
     with pytest.raises(ValueError, match="exists already"):
-        collect(CollectConfig(run.path, "hopper/test-v0", steps=250, workers=0, out=tmp_path), acted.append)
+        collect(
+            CollectConfig(run.path, "hopper/test-v0", steps=250, workers=0, out=tmp_path),
+            acted.append,
+        )
     assert not acted
     assert not list((tmp_path / "hopper").glob(".*"))

@@ -1,4 +1,5 @@
-"""Datasets out of on-policy runs: frames without loss, episodes that can be lived through again, no interruption that shows."""
+"""Datasets out of on-policy runs: frames without loss, episodes that can be lived through again, no
+interruption that shows."""
 
 import json
 import os
@@ -15,19 +16,19 @@ import pytest
 from collecting import CODE, assert_same, each_episode, wait_for_a_part
 from small_rooms import trained_rooms
 
+from element_rl.acting.host_a3c import forward
 from element_rl.agents.a3c import A3CConfig
-from element_rl.agents.host_a3c import forward
-from element_rl.collect import CollectConfig, collect, screens
-from element_rl.collect.command import main
+from element_rl.commands.collect import main
+from element_rl.datasets.collecting import CollectConfig, collect, screens
 from element_rl.datasets.minari_files import Dataset, known_datasets, read_dataset
 from element_rl.encoders.frozen import encode_all, load_encoder
 from element_rl.envs.screens import make_screen
-from element_rl.explore import Interrupted
-from element_rl.on_policy.config import OnPolicyConfig
-from element_rl.on_policy.launch import create_run
-from element_rl.on_policy.measures import episode_entropy
-from element_rl.on_policy.training import train
-from element_rl.runs import RunFolder
+from element_rl.runs.folder import RunFolder
+from element_rl.runs.watching import Interrupted
+from element_rl.training.on_policy.config import OnPolicyConfig
+from element_rl.training.on_policy.launch import create_run
+from element_rl.training.on_policy.measures import episode_entropy
+from element_rl.training.on_policy.training import train
 
 OPTIONS = {"goal_distance": 8, "max_episode_steps": 25}
 SEEDS = (4, 5)
@@ -40,7 +41,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 
 def collected(run: RunFolder, out: Path, **changes: Any) -> Dataset:
-    settings: dict[str, Any] = {"steps": 121, "dataset": "rooms/test-v0", "workers": 0, "out": out} | changes
+    settings: dict[str, Any] = {
+        "steps": 121,
+        "dataset": "rooms/test-v0",
+        "workers": 0,
+        "out": out,
+    } | changes
     return read_dataset(collect(CollectConfig(run.path, **settings)))
 
 
@@ -50,7 +56,8 @@ def undisturbed(run: RunFolder, tmp_path_factory: pytest.TempPathFactory) -> Dat
 
 
 def relived(env: gymnasium.Env, one: Any, seed: int) -> None:
-    """Resets the environment with the episode's seed and takes its actions: everything must come out again."""
+    """Resets the environment with the episode's seed and takes its actions: everything must come
+    out again."""
     frame, info = env.reset(seed=seed)
     last = int(one.lengths[0]) - 1
     for step in range(last + 1):
@@ -73,7 +80,9 @@ def test_every_episode_can_be_relived(undisturbed: Dataset) -> None:
         last = int(one.lengths[0]) - 1
         assert one.terminated[last] ^ one.truncated[last]
         assert entry["return"] == one.reward.sum()
-    assert len({entry["seed"] for entry in undisturbed.episodes.metadata}) == len(undisturbed.episodes.lengths)
+    assert len({entry["seed"] for entry in undisturbed.episodes.metadata}) == len(
+        undisturbed.episodes.lengths
+    )
 
 
 def test_every_seed_takes_its_steps_with_every_policy(run: RunFolder, undisturbed: Dataset) -> None:
@@ -88,11 +97,15 @@ def test_every_seed_takes_its_steps_with_every_policy(run: RunFolder, undisturbe
 def test_the_entropy_is_that_of_the_runs_encoder(run: RunFolder, undisturbed: Dataset) -> None:
     encoder = load_encoder(run.path / "encoder")
     for one, entry in list(each_episode(undisturbed))[:3]:
-        assert entry["entropy"] == pytest.approx(episode_entropy(encode_all(encoder, one.observation[1:])), abs=1e-4)
+        assert entry["entropy"] == pytest.approx(
+            episode_entropy(encode_all(encoder, one.observation[1:])), abs=1e-4
+        )
 
 
 def test_the_likeliest_actions(run: RunFolder, tmp_path: Path) -> None:
-    dataset = collected(run, tmp_path, deterministic=True, checkpoints=(60,), steps=30, entropy=False)
+    dataset = collected(
+        run, tmp_path, deterministic=True, checkpoints=(60,), steps=30, entropy=False
+    )
     for one, entry in each_episode(dataset):
         assert "entropy" not in entry
         parameters = {name: array[entry["agent"]] for name, array in run.load_policy(60).items()}
@@ -102,7 +115,9 @@ def test_the_likeliest_actions(run: RunFolder, tmp_path: Path) -> None:
             assert one.action[row] == np.argmax(probabilities)
 
 
-def test_minari_and_its_environment(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_minari_and_its_environment(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     ours = collected(run, tmp_path, steps=40)
     dataset = minari.load_dataset("rooms/test-v0")
@@ -125,7 +140,11 @@ def test_minari_and_its_environment(run: RunFolder, tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize("part_steps", [1, 40])
 def test_stopped_and_continued(
-    run: RunFolder, undisturbed: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part_steps: int
+    run: RunFolder,
+    undisturbed: Dataset,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    part_steps: int,
 ) -> None:
     """Stopped again and again; parts of any size."""
     monkeypatch.setattr(screens, "PART_STEPS", part_steps)
@@ -150,9 +169,19 @@ def after(rollouts: int) -> Callable[[], bool]:
 
 def test_killed_and_continued(run: RunFolder, undisturbed: Dataset, tmp_path: Path) -> None:
     """A process per agent this time: the order in which they come must not show."""
-    arguments = [str(run.path), "--steps", "121", "--dataset", "rooms/test-v0", "--out", str(tmp_path)]
+    arguments = [
+        str(run.path),
+        "--steps",
+        "121",
+        "--dataset",
+        "rooms/test-v0",
+        "--out",
+        str(tmp_path),
+    ]
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
-    process = subprocess.Popen([sys.executable, "-c", CODE, *arguments], env=environment, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", CODE, *arguments], env=environment, stderr=subprocess.PIPE
+    )
     parts = tmp_path / "rooms" / ".test-v0.parts"
     wait_for_a_part(process, parts)
     process.kill()
@@ -165,7 +194,9 @@ def test_killed_and_continued(run: RunFolder, undisturbed: Dataset, tmp_path: Pa
 
 def test_a_random_run_acts_at_random(run: RunFolder, tmp_path: Path) -> None:
     tiny = A3CConfig(channels=(2, 2), hidden_size=8)
-    config = OnPolicyConfig("Rooms-v0", "random", steps=50, seeds=2, workers=0, random_seeds=0, state_dim=3, a3c=tiny)
+    config = OnPolicyConfig(
+        "Rooms-v0", "random", steps=50, seeds=2, workers=0, random_seeds=0, state_dim=3, a3c=tiny
+    )
     random = create_run(config, tmp_path / "run")
     train(config, random)
     dataset = collected(random, tmp_path, steps=1000, entropy=False)
@@ -179,7 +210,9 @@ def test_sentences(run: RunFolder, tmp_path: Path) -> None:
             collected(run, tmp_path, **changes)
         return str(raised.value)
 
-    assert "is on-policy and keeps no replay: collect without --from-replay" in said(from_replay=True)
+    assert "is on-policy and keeps no replay: collect without --from-replay" in said(
+        from_replay=True
+    )
     assert "has no checkpoint of step 3" in said(checkpoints=(3,))
     assert "at least 1 for each of the 2 checkpoints" in said(steps=1)
     assert "Say with --steps" in said(steps=None)

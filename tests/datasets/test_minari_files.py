@@ -1,4 +1,5 @@
-"""Minari datasets: those that Minari makes are read, what is written Minari reads, and what cannot be used is said."""
+"""Minari datasets: those that Minari makes are read, what is written Minari reads, and what cannot
+be used is said."""
 
 import json
 import resource
@@ -50,7 +51,9 @@ def episode(length: int, seed: int = 0, **metadata: Any) -> EpisodeRecord:
 
 def written(name: str = "ours/vectors-v0", **changes: Any) -> list[EpisodeRecord]:
     episodes = [episode(length, seed) for seed, length in enumerate((4, 1, 7))]
-    write_dataset(name, iter(episodes), changes.get("observations", BOX), changes.get("actions", ACTIONS))
+    write_dataset(
+        name, iter(episodes), changes.get("observations", BOX), changes.get("actions", ACTIONS)
+    )
     return episodes
 
 
@@ -68,7 +71,9 @@ def collected(env: str, name: str, steps: int = 60) -> Any:
                 kept.append(value)
             if terminated or truncated:
                 break
-    about = dict.fromkeys(("algorithm_name", "author", "author_email", "code_permalink", "description"), "test")
+    about = dict.fromkeys(
+        ("algorithm_name", "author", "author_email", "code_permalink", "description"), "test"
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Minari's own
         collector.create_dataset(dataset_id=name, eval_env=env, **about)
@@ -85,14 +90,22 @@ def test_a_dataset_of_minari_is_read(env: str) -> None:
     assert (dataset.name, dataset.env, dataset.env_options) == ("foreign/random-v3", env, {})
     assert episodes.position is None
     assert episodes.lengths.tolist() == [len(rewards) for _, _, rewards in seen]
-    np.testing.assert_array_equal(episodes.observation, np.concatenate([observations for observations, _, _ in seen]))
+    np.testing.assert_array_equal(
+        episodes.observation, np.concatenate([observations for observations, _, _ in seen])
+    )
     actions = np.concatenate([actions for _, actions, _ in seen])
     scaled = actions / 2 if env == "Pendulum-v1" else actions
-    np.testing.assert_array_equal(episodes.action[episodes.transitions], scaled.astype(episodes.action.dtype))
+    np.testing.assert_array_equal(
+        episodes.action[episodes.transitions], scaled.astype(episodes.action.dtype)
+    )
     assert episodes.action.dtype == (np.float32 if env == "Pendulum-v1" else np.int32)
-    np.testing.assert_allclose(episodes.returns, [np.sum(rewards) for _, _, rewards in seen], rtol=1e-5)
+    np.testing.assert_allclose(
+        episodes.returns, [np.sum(rewards) for _, _, rewards in seen], rtol=1e-5
+    )
     ends = np.cumsum(episodes.lengths + 1) - 2
-    assert (episodes.terminated[ends] ^ episodes.truncated[ends]).all()  # one stopped by the recorder is truncated
+    assert (
+        episodes.terminated[ends] ^ episodes.truncated[ends]
+    ).all()  # one stopped by the recorder is truncated
     assert (episodes.terminated | episodes.truncated).sum() == len(ends)
 
 
@@ -112,18 +125,29 @@ def test_what_is_written_minari_reads() -> None:
     terminated = dataset.filter_episodes(lambda one: bool(one.terminations[-1]))
     assert (terminated.total_episodes, terminated.total_steps) == (1, 1)
     metadata = next(iter(dataset.storage.get_episode_metadata([1])))
-    assert (metadata["policy"], metadata["seed"], metadata["entropy"], metadata["agent"]) == (1000, 2**60 + 1, 1.25, 1)
+    assert (metadata["policy"], metadata["seed"], metadata["entropy"], metadata["agent"]) == (
+        1000,
+        2**60 + 1,
+        1.25,
+        1,
+    )
 
 
 def test_what_is_written_we_read() -> None:
     episodes = written()
     read = read_dataset("ours/vectors-v0").episodes
-    np.testing.assert_array_equal(read.observation, np.concatenate([one.observations for one in episodes]))
+    np.testing.assert_array_equal(
+        read.observation, np.concatenate([one.observations for one in episodes])
+    )
     actions = np.concatenate([one.actions for one in episodes])
-    np.testing.assert_allclose(read.action[read.transitions] * [2.0, 0.5] + [0.0, 0.5], actions, atol=1e-6)
+    np.testing.assert_allclose(
+        read.action[read.transitions] * [2.0, 0.5] + [0.0, 0.5], actions, atol=1e-6
+    )
     assert np.abs(read.action).max() <= 1.0
     assert read.position is not None
-    np.testing.assert_array_equal(read.position, np.concatenate([one.infos["position"] for one in episodes]))
+    np.testing.assert_array_equal(
+        read.position, np.concatenate([one.infos["position"] for one in episodes])
+    )
     assert [entry["agent"] for entry in read.metadata] == [0, 1, 2]
     recording = read_recording("ours/vectors-v0")
     np.testing.assert_array_equal(recording.action[read.transitions], actions)
@@ -138,7 +162,11 @@ def test_the_environment_comes_back(root: Path) -> None:
         space = env.observation_space
         rows = np.zeros((2, *space.shape), np.float32)
         one = EpisodeRecord(
-            rows, np.zeros((1, 8), np.float32), np.zeros(1, np.float32), np.ones(1, bool), np.zeros(1, bool)
+            rows,
+            np.zeros((1, 8), np.float32),
+            np.zeros(1, np.float32),
+            np.ones(1, bool),
+            np.zeros(1, bool),
         )
         write_dataset(name, [one], space, env.action_space, env.spec)
         dataset = read_dataset(root / name)
@@ -147,7 +175,11 @@ def test_the_environment_comes_back(root: Path) -> None:
         recovered = minari.load_dataset(name).recover_environment()
         assert again.observation_space == recovered.observation_space == space
         assert again.spec is not None
-        assert again.spec.max_episode_steps == recovered.spec.max_episode_steps == env.spec.max_episode_steps  # type: ignore[union-attr]
+        assert (
+            again.spec.max_episode_steps
+            == recovered.spec.max_episode_steps
+            == env.spec.max_episode_steps
+        )  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("shape", [(40, 40, 3), (8, 8)])
@@ -155,7 +187,12 @@ def test_images_come_back_bit_for_bit(shape: tuple[int, ...]) -> None:
     frames = np.random.default_rng(0).integers(0, 256, (6, *shape)).astype(np.uint8)
     flags = np.zeros(5, bool)
     one = EpisodeRecord(frames, np.array([0, 1, 2, 2, 1]), np.ones(5, np.float32), flags, flags)
-    write_dataset("ours/frames-v0", [one], gymnasium.spaces.Box(0, 255, shape, np.uint8), gymnasium.spaces.Discrete(3))
+    write_dataset(
+        "ours/frames-v0",
+        [one],
+        gymnasium.spaces.Box(0, 255, shape, np.uint8),
+        gymnasium.spaces.Discrete(3),
+    )
     (theirs,) = minari.load_dataset("ours/frames-v0").iterate_episodes()
     np.testing.assert_array_equal(theirs.observations, frames)
     read = read_dataset("ours/frames-v0").episodes
@@ -214,22 +251,40 @@ def broken() -> Iterator[Any]:
     space = minari.serialization.serialize_space
     nested = gymnasium.spaces.Dict({"image": BOX})
     yield pytest.param(truncate, "damaged.*truncated file", id="truncated")
-    yield pytest.param(lambda data: (data / "main_data.hdf5").write_bytes(b"hello"), "damaged", id="no hdf5")
-    yield pytest.param(lambda data: (data / "main_data.hdf5").unlink(), "damaged.*No data found", id="no data")
-    yield pytest.param(lambda data: (data / "metadata.json").unlink(), "not a Minari dataset", id="no metadata")
-    yield pytest.param(lambda data: (data / "metadata.json").write_text("{"), "damaged", id="half metadata")
+    yield pytest.param(
+        lambda data: (data / "main_data.hdf5").write_bytes(b"hello"), "damaged", id="no hdf5"
+    )
+    yield pytest.param(
+        lambda data: (data / "main_data.hdf5").unlink(), "damaged.*No data found", id="no data"
+    )
+    yield pytest.param(
+        lambda data: (data / "metadata.json").unlink(), "not a Minari dataset", id="no metadata"
+    )
+    yield pytest.param(
+        lambda data: (data / "metadata.json").write_text("{"), "damaged", id="half metadata"
+    )
     yield pytest.param(change(total_episodes=4), "damaged.*episode_3", id="an episode too few")
     yield pytest.param(change(total_episodes=0), "holds no episode", id="no episode")
     yield pytest.param(change(observation_space=space(nested)), "observes Dict.*a Box", id="dict")
     yield pytest.param(change(observation_space='{"type": "Odd"}'), "damaged", id="unknown space")
-    yield pytest.param(change(action_space=space(gymnasium.spaces.MultiBinary(2))), "acts in Multi", id="binary")
+    yield pytest.param(
+        change(action_space=space(gymnasium.spaces.MultiBinary(2))), "acts in Multi", id="binary"
+    )
     yield pytest.param(change(action_space=space(BOX)), "bounds are not finite", id="unbounded")
-    yield pytest.param(change(action_space=space(gymnasium.spaces.Discrete(2))), "shape", id="wrong actions")
+    yield pytest.param(
+        change(action_space=space(gymnasium.spaces.Discrete(2))), "shape", id="wrong actions"
+    )
     yield pytest.param(change(data_format="clay"), "damaged", id="format")
-    yield pytest.param(edit("episode_2/observations", np.nan), "Episode 2 .* observation that is not", id="nan")
-    yield pytest.param(edit("episode_2/rewards", np.inf), "Episode 2 .* reward that is not", id="infinite")
+    yield pytest.param(
+        edit("episode_2/observations", np.nan), "Episode 2 .* observation that is not", id="nan"
+    )
+    yield pytest.param(
+        edit("episode_2/rewards", np.inf), "Episode 2 .* reward that is not", id="infinite"
+    )
     yield pytest.param(edit("episode_0/actions", None), "damaged.*no actions", id="missing")
-    yield pytest.param(edit("episode_0/observations", np.zeros((4, 3))), "observations of shape", id="unfinished")
+    yield pytest.param(
+        edit("episode_0/observations", np.zeros((4, 3))), "observations of shape", id="unfinished"
+    )
 
 
 @pytest.mark.parametrize(("damage", "sentence"), list(broken()))
@@ -246,7 +301,9 @@ def test_one_sentence_for_what_is_not_there(root: Path, tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="it holds none"):
         read_dataset("ours/none-v0")
     written()
-    with pytest.raises(DatasetError, match=r"There is no dataset 'ours/vectors-v1'.*it holds ours/vectors-v0\."):
+    with pytest.raises(
+        DatasetError, match=r"There is no dataset 'ours/vectors-v1'.*it holds ours/vectors-v0\."
+    ):
         read_dataset("ours/vectors-v1")
     with pytest.raises(DatasetError, match="There is no dataset in"):
         read_dataset(tmp_path / "nothing")
@@ -255,7 +312,9 @@ def test_one_sentence_for_what_is_not_there(root: Path, tmp_path: Path) -> None:
     assert known_datasets(root) == ["ours/vectors-v0"]
     shutil.copytree(root / "ours" / "vectors-v0", tmp_path / "copy")
     assert (
-        read_dataset(tmp_path / "copy").name == read_dataset(str(tmp_path / "copy" / "data")).name == "ours/vectors-v0"
+        read_dataset(tmp_path / "copy").name
+        == read_dataset(str(tmp_path / "copy" / "data")).name
+        == "ours/vectors-v0"
     )
 
 

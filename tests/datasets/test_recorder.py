@@ -1,4 +1,5 @@
-"""Vector environments are recorded as the single environments within them would be, however episodes begin anew."""
+"""Vector environments are recorded as the single environments within them would be, however
+episodes begin anew."""
 
 import sys
 from collections.abc import Callable
@@ -25,7 +26,9 @@ class Blinking(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(0, 255, (34, 33, 3), np.uint8)
     action_space = gymnasium.spaces.Discrete(4)
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: Any = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         self.left = int(self.np_random.integers(1, 7))
         return self._frame(), {"place": np.array([self.left, 0.5])}
@@ -35,7 +38,13 @@ class Blinking(gymnasium.Env):
         ends = self.left == 0
         terminates = ends and bool(self.np_random.integers(2))
         info = {"place": np.array([self.left, float(action)])}
-        return self._frame(), float(action) + self.left / 8, terminates, ends and not terminates, info
+        return (
+            self._frame(),
+            float(action) + self.left / 8,
+            terminates,
+            ends and not terminates,
+            info,
+        )
 
     def _frame(self) -> np.ndarray:
         return self.np_random.integers(0, 256, (34, 33, 3)).astype(np.uint8)
@@ -49,10 +58,21 @@ def alone(seed: int, actions: Any) -> list[dict[str, Any]]:
     for action in actions:
         if ended:
             observation, info = env.reset(seed=None if episodes else seed)
-            episodes.append({"observations": [observation], "actions": [], "rewards": [], "places": [info["place"]]})
+            episodes.append(
+                {
+                    "observations": [observation],
+                    "actions": [],
+                    "rewards": [],
+                    "places": [info["place"]],
+                }
+            )
         episode = episodes[-1]
         observation, reward, terminated, truncated, info = env.step(action)
-        for name, value in (("observations", observation), ("actions", action), ("rewards", reward)):
+        for name, value in (
+            ("observations", observation),
+            ("actions", action),
+            ("rewards", reward),
+        ):
             episode[name].append(value)
         episode["places"].append(info["place"])
         episode["terminated"] = terminated
@@ -60,7 +80,9 @@ def alone(seed: int, actions: Any) -> list[dict[str, Any]]:
     return episodes
 
 
-def recorded(mode: AutoresetMode, root: Path, kind: Callable[..., VectorEnv] = SyncVectorEnv) -> list[list[int]]:
+def recorded(
+    mode: AutoresetMode, root: Path, kind: Callable[..., VectorEnv] = SyncVectorEnv
+) -> list[list[int]]:
     """Records three environments; the actions each of them took."""
     envs = kind([Blinking] * 3, autoreset_mode=mode)
     taken: list[list[int]] = [[], [], []]
@@ -92,7 +114,9 @@ def test_environments_in_processes_of_their_own(tmp_path: Path) -> None:
     module = sys.modules[Blinking.__module__]
     cloudpickle.register_pickle_by_value(module)  # other processes cannot import it
     try:  # not by fork, which JAX warns of
-        taken = recorded(AutoresetMode.SAME_STEP, tmp_path, partial(AsyncVectorEnv, context="spawn"))
+        taken = recorded(
+            AutoresetMode.SAME_STEP, tmp_path, partial(AsyncVectorEnv, context="spawn")
+        )
     finally:
         cloudpickle.unregister_pickle_by_value(module)
     compare_with_single_environments(taken, tmp_path)
@@ -101,15 +125,23 @@ def test_environments_in_processes_of_their_own(tmp_path: Path) -> None:
 def compare_with_single_environments(taken: list[list[int]], tmp_path: Path) -> None:
     dataset = read_dataset("tiny/frames-v0", tmp_path)
     for index, actions in enumerate(taken):
-        mine = [e for e, entry in enumerate(dataset.episodes.metadata) if entry["environment"] == index]
+        mine = [
+            e for e, entry in enumerate(dataset.episodes.metadata) if entry["environment"] == index
+        ]
         part = dataset.episodes.chosen(mine)
         expected = alone(5 + index, actions)
         assert part.lengths.tolist() == [len(one["actions"]) for one in expected]
-        np.testing.assert_array_equal(part.observation, np.concatenate([one["observations"] for one in expected]))
-        np.testing.assert_array_equal(part.position, np.concatenate([one["places"] for one in expected]))
+        np.testing.assert_array_equal(
+            part.observation, np.concatenate([one["observations"] for one in expected])
+        )
+        np.testing.assert_array_equal(
+            part.position, np.concatenate([one["places"] for one in expected])
+        )
         steps = part.transitions
         np.testing.assert_array_equal(part.action[steps], actions)
-        np.testing.assert_array_equal(part.reward[steps], np.concatenate([one["rewards"] for one in expected]))
+        np.testing.assert_array_equal(
+            part.reward[steps], np.concatenate([one["rewards"] for one in expected])
+        )
         ends = np.cumsum(part.lengths + 1) - 2
         assert part.terminated[ends].tolist() == [one["terminated"] for one in expected]
         assert part.truncated[ends].tolist() == [not one["terminated"] for one in expected]
@@ -129,7 +161,9 @@ def test_minari_reads_what_was_recorded(tmp_path: Path, monkeypatch: pytest.Monk
     assert dataset.recover_environment().spec.max_episode_steps == 7
     recorded(AutoresetMode.SAME_STEP, tmp_path)
     frames = minari.load_dataset("tiny/frames-v0")
-    assert all(frames.observation_space.contains(row) for episode in frames for row in episode.observations)
+    assert all(
+        frames.observation_space.contains(row) for episode in frames for row in episode.observations
+    )
 
 
 def test_nothing_is_left_without_finish(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""What the pages say of inputs, defaults and differences is what the code does and what the numbers give."""
+"""What the pages say of inputs, defaults and differences is what the code does and what the numbers
+give."""
 
 import re
 from pathlib import Path
@@ -10,33 +11,44 @@ from by_hand import KEY, init, observe, padded_episode, reward_of, transitions, 
 from documents import DOCUMENTS, ROOT, name_of
 from scipy import stats
 
-from element_rl.config import ExploreConfig, resolved
-from element_rl.intrinsic.making import made_reward
-from element_rl.on_policy.config import LEARNER
+from element_rl.integrations.making import made_reward
 from element_rl.rewards import NAMES, make_reward
 from element_rl.rewards.element import ElementConfig, ElementReward
 from element_rl.rewards.interface import RewardSpec
+from element_rl.training.off_policy.config import ExploreConfig, resolved
+from element_rl.training.on_policy.config import LEARNER
 
 METHODS = ROOT / "docs" / "methods" / "README.md"
 CHOOSING = ROOT / "docs" / "choosing.md"
 COVERAGE = ROOT / "docs" / "results" / "coverage.md"
-COMPARING = [ROOT / name for name in ("README.md", "docs/index.md", "docs/faq.md", "docs/results/README.md")]
+COMPARING = [
+    ROOT / name for name in ("README.md", "docs/index.md", "docs/faq.md", "docs/results/README.md")
+]
 STEPS = 12
-SPEC = RewardSpec(observation_dim=3, action_dim=2, state_dim=2, max_episode_steps=STEPS, total_steps=100)
+SPEC = RewardSpec(
+    observation_dim=3, action_dim=2, state_dim=2, max_episode_steps=STEPS, total_steps=100
+)
 REWARDS = [name for name in NAMES if name != "extrinsic"]
 SMALL: dict[str, dict[str, Any]] = {name: {} for name in REWARDS} | {
     "element": {"credit": "state", "memory": "exact"},
     "rnd": {"feature_dim": 4, "target_sizes": (8,), "predictor_sizes": (8,)},
     "apt": {"feature_dim": 4, "hidden_sizes": (8,), "num_neighbours": 2},
     "icm": {"feature_dim": 4, "encoder_sizes": (8,), "inverse_sizes": (8,), "forward_sizes": (8,)},
-    "ngu": {"embedding_dim": 4, "encoder_sizes": (8,), "head_sizes": (8,), "rnd_sizes": (8,), "num_neighbours": 2},
+    "ngu": {
+        "embedding_dim": 4,
+        "encoder_sizes": (8,),
+        "head_sizes": (8,),
+        "rnd_sizes": (8,),
+        "num_neighbours": 2,
+    },
     "e3b": {"feature_dim": 4, "encoder_sizes": (8,)},
 }
 
 
 @pytest.mark.parametrize("name", REWARDS)
 def test_each_reward_sees_what_its_row_says(name: str) -> None:
-    """Where the states alone differ, as they do by the position, the reward differs if and only if it is paid on them."""
+    """Where the states alone differ, as they do by the position, the reward differs if and only if
+    it is paid on them."""
     kind, knows = table(METHODS, "What each reward sees")[f"`{name}`"]
     here, elsewhere = (rewards_of_an_episode(name, seed) for seed in (0, 1))
     differs = not np.allclose(here, elsewhere, rtol=1e-4)
@@ -52,9 +64,14 @@ def test_defaults_are_those_of_explore() -> None:
     hopper, spec, _ = resolved(ExploreConfig("Hopper-v5", steps=40_000))
     paper = ElementConfig()
     assert rows["`--credit`"] == [f"`{hopper.credit}`", f"`{paper.credit}`"]
-    assert rows["`--bandwidth` with KDE (Hopper)"] == [f"{hopper.bandwidth:g}", f"{paper.bandwidth:g}"]
+    assert rows["`--bandwidth` with KDE (Hopper)"] == [
+        f"{hopper.bandwidth:g}",
+        f"{paper.bandwidth:g}",
+    ]
     assert rows["`--memory`"][0] == f"`{hopper.memory}`"
-    assert rows["`--update-interval` in runs below 5,000,000 steps"][1] == f"{paper.update_interval:,}"
+    assert (
+        rows["`--update-interval` in runs below 5,000,000 steps"][1] == f"{paper.update_interval:,}"
+    )
     assert (hopper.update_interval, hopper.estimator) == (hopper.steps // 10, "kde")
     assert "terminate_when_unhealthy=false" in hopper.env_options
     assert rows["a fall ends the episode"][0] == "no"
@@ -66,26 +83,44 @@ def test_defaults_are_those_of_explore() -> None:
 def test_defaults_in_the_text_are_those_of_the_code() -> None:
     text = " ".join(CHOOSING.read_text().split())
     ant, _, _ = resolved(ExploreConfig("Ant-v5", steps=40_000))
-    assert f"Rényi entropy of order {ElementConfig().renyi_order:g}, σ = {ant.bandwidth:g}, β = {ant.beta:g}" in text
+    assert (
+        f"Rényi entropy of order {ElementConfig().renyi_order:g}, σ = {ant.bandwidth:g}, β = "
+        f"{ant.beta:g}" in text
+    )
     assert f"a discount of {LEARNER.discount:g} and rollouts of {LEARNER.local_steps} steps" in text
     assert f"`--normalisation {ExploreConfig('Ant-v5').normalisation}` (default)" in text
     assert "--a3c.discount" not in text  # what is the default need not be asked for
 
 
 def test_tests_of_differences_are_those_of_the_means() -> None:
-    """The p values of the page, from its own means and deviations of five seeds, with Holm's correction."""
-    scores = {name: [mean_and_std(cell) for cell in cells] for name, cells in rows_of(COVERAGE, "mean ± std").items()}
+    """The p values of the page, from its own means and deviations of five seeds, with Holm's
+    correction."""
+    scores = {
+        name: [mean_and_std(cell) for cell in cells]
+        for name, cells in rows_of(COVERAGE, "mean ± std").items()
+    }
     said = rows_of(COVERAGE, "p (corrected)")
     others = [name.removeprefix("element and ") for name in said]
     plain = np.array(
-        [[welch(*scores["element"][robot], *scores[other][robot]) for robot in range(3)] for other in others]
+        [
+            [welch(*scores["element"][robot], *scores[other][robot]) for robot in range(3)]
+            for other in others
+        ]
     )
     corrected = holm(plain.ravel()).reshape(plain.shape)
     for other, p_values, corrections in zip(others, plain, corrected, strict=True):
-        for cell, p, corrected_p in zip(said[f"element and {other}"], p_values, corrections, strict=True):
-            for shown, value in zip(re.findall(r"(?:< )?[\d.]+", cell), (p, corrected_p), strict=True):
+        for cell, p, corrected_p in zip(
+            said[f"element and {other}"], p_values, corrections, strict=True
+        ):
+            for shown, value in zip(
+                re.findall(r"(?:< )?[\d.]+", cell), (p, corrected_p), strict=True
+            ):
                 limit = shown.removeprefix("< ")
-                near = value < float(limit) if "<" in shown else round(value, len(limit) - 2) == float(limit)
+                near = (
+                    value < float(limit)
+                    if "<" in shown
+                    else round(value, len(limit) - 2) == float(limit)
+                )
                 assert near, f"{other}: {cell} should be {p:.4f} ({corrected_p:.4f})"
 
 
@@ -97,23 +132,37 @@ def test_means_of_humanoid_are_those_of_its_seeds() -> None:
 @pytest.mark.parametrize("document", COMPARING, ids=name_of)
 def test_pages_that_compare_say_what_each_method_sees(document: Path) -> None:
     text = " ".join(document.read_text().split())
-    assert all(words in text for words in ("methods/README.md#what-each-reward-sees", "not significant", "Humanoid"))
+    assert all(
+        words in text
+        for words in ("methods/README.md#what-each-reward-sees", "not significant", "Humanoid")
+    )
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_nothing_is_claimed_that_was_not_shown(document: Path) -> None:
     text = " ".join(document.read_text().split())
-    for claim in ("covers more than all", "covers more than the others", "the objective is the same"):
+    for claim in (
+        "covers more than all",
+        "covers more than the others",
+        "the objective is the same",
+    ):
         assert claim not in text
 
 
 def rewards_of_an_episode(name: str, seed_of_states: int) -> np.ndarray:
-    """What a reward pays for the transitions of one episode, which is always the same but for its states."""
+    """What a reward pays for the transitions of one episode, which is always the same but for its
+    states."""
     reward, random = make_reward(name, **SMALL[name]), np.random.default_rng(0)
     visited = random.normal(size=(STEPS + 1, SPEC.observation_dim))
-    same = {"observation": visited[:-1], "next_observation": visited[1:], "action": random.uniform(-1, 1, (STEPS, 2))}
+    same = {
+        "observation": visited[:-1],
+        "next_observation": visited[1:],
+        "action": random.uniform(-1, 1, (STEPS, 2)),
+    }
     states = np.random.default_rng(10 + seed_of_states).normal(size=(STEPS, SPEC.state_dim))
-    known, notes = observe(reward, init(reward, KEY, SPEC), padded_episode(STEPS, STEPS, **same, state=states))
+    known, notes = observe(
+        reward, init(reward, KEY, SPEC), padded_episode(STEPS, STEPS, **same, state=states)
+    )
     batch = transitions(STEPS, notes, **same, state=states)
     known, _ = update(reward, known, batch, KEY)
     return np.asarray(reward_of(reward, known, batch))
@@ -127,11 +176,17 @@ def table(document: Path, heading: str) -> dict[str, list[str]]:
 
 def rows_of(document: Path, first_cell: str) -> dict[str, list[str]]:
     """The table whose heading begins with these words."""
-    return rows(re.search(rf"^\| {re.escape(first_cell)}.*\n(?:\|.*\n)+", document.read_text(), flags=re.M)[0])  # type: ignore[index]
+    return rows(
+        re.search(rf"^\| {re.escape(first_cell)}.*\n(?:\|.*\n)+", document.read_text(), flags=re.M)[
+            0
+        ]
+    )  # type: ignore[index]
 
 
 def rows(lines: str) -> dict[str, list[str]]:
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines.splitlines()[2:]]
+    cells = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in lines.splitlines()[2:]
+    ]
     return {first: others for first, *others in cells}
 
 
@@ -141,7 +196,9 @@ def mean_and_std(cell: str) -> tuple[float, float]:
 
 
 def welch(mean: float, std: float, other_mean: float, other_std: float) -> float:
-    return float(stats.ttest_ind_from_stats(mean, std, 5, other_mean, other_std, 5, equal_var=False).pvalue)
+    return float(
+        stats.ttest_ind_from_stats(mean, std, 5, other_mean, other_std, 5, equal_var=False).pvalue
+    )
 
 
 def holm(p_values: np.ndarray) -> np.ndarray:

@@ -1,4 +1,5 @@
-"""Every `element …` of README and docs is a command that exists, with options that exist; none of them is run."""
+"""Every `element …` of README and docs is a command that exists, with options that exist; none of
+them is run."""
 
 import re
 from collections.abc import Callable
@@ -9,13 +10,19 @@ import pytest
 import tyro
 from documents import DOCUMENTS, commands, name_of, spans
 
-import element_rl.offline.command
-import element_rl.on_policy.command
-import element_rl.pretraining.command
-import element_rl.settings
+import element_rl.commands.explore
+import element_rl.commands.offline
+import element_rl.commands.on_policy
+import element_rl.commands.pretrain_encoder
+import element_rl.storage.settings
 from element_rl import cli
 
-STANDING_FOR = {"ENV": "Ant-v5", "NAME": "rnd", "N": "1", "I/N": "1/2"}  # what a page writes for "your own"
+STANDING_FOR = {
+    "ENV": "Ant-v5",
+    "NAME": "rnd",
+    "N": "1",
+    "I/N": "1/2",
+}  # what a page writes for "your own"
 ELSEWHERE = {"--help"}
 WITH_COMMANDS = [document for document in DOCUMENTS if commands(document)]
 
@@ -34,7 +41,10 @@ def parse(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], None]:
         raise Parsed
 
     monkeypatch.setattr(tyro, "cli", only_parse)
-    for module in (element_rl.settings, *_commands_that_resume()):  # their runs are not there to take settings from
+    for module in (
+        element_rl.storage.settings,
+        *_commands_that_resume(),
+    ):  # their runs are not there to take settings from
         monkeypatch.setattr(module, "resumed_folder", lambda arguments: None)
 
     def parse(arguments: list[str]) -> None:
@@ -52,12 +62,16 @@ def test_commands_are_understood(
     document: Path, parse: Callable[[list[str]], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     for arguments in {tuple(arguments): arguments for arguments in commands(document)}.values():
-        assert arguments[0] in cli.COMMANDS, f"{name_of(document)}: there is no command element {arguments[0]}"
+        assert arguments[0] in cli.COMMANDS, (
+            f"{name_of(document)}: there is no command element {arguments[0]}"
+        )
         if len(arguments) > 1 and "--help" not in arguments:  # not only named
             try:
                 parse(_complete(arguments))
             except SystemExit:
-                pytest.fail(f"{name_of(document)}: element {' '.join(arguments)}\n{capsys.readouterr().err}")
+                pytest.fail(
+                    f"{name_of(document)}: element {' '.join(arguments)}\n{capsys.readouterr().err}"
+                )
 
 
 def test_options_are_those_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,17 +79,27 @@ def test_options_are_those_of_a_command(capsys: pytest.CaptureFixture[str]) -> N
         with pytest.raises(SystemExit):
             cli.main([name, "--help"])
     known = set(re.findall(r"--[a-z][\w.-]*", capsys.readouterr().out)) | ELSEWHERE
-    families = {option.split(".")[0] for option in known if "." in option}  # `--sac.…` is all of them
+    families = {
+        option.split(".")[0] for option in known if "." in option
+    }  # `--sac.…` is all of them
     for document in DOCUMENTS:
         for span in spans(document):
-            for option in re.findall(r"(?:^|\s)(--[a-z][\w.-]*)", span) if span.startswith(("--", "element ")) else ():
+            for option in (
+                re.findall(r"(?:^|\s)(--[a-z][\w.-]*)", span)
+                if span.startswith(("--", "element "))
+                else ()
+            ):
                 named = option in known or option.removesuffix("NAME").rstrip(".") in families
                 assert named, f"{name_of(document)} has {option}, in {span!r}"
 
 
 def _complete(arguments: list[str]) -> list[str]:
     """A command with something for each place that the page leaves open."""
-    name, *rest = (STANDING_FOR.get(argument, argument) for argument in arguments if argument not in ("…", "..."))
+    name, *rest = (
+        STANDING_FOR.get(argument, argument)
+        for argument in arguments
+        if argument not in ("…", "...")
+    )
     needs_none = name in ("maze", "mario", "doctor")
     if not needs_none and (not rest or rest[0].startswith("--")):
         rest = ["Ant-v5", *rest]
@@ -83,4 +107,8 @@ def _complete(arguments: list[str]) -> list[str]:
 
 
 def _commands_that_resume() -> list[Any]:
-    return [element_rl.offline.command, element_rl.on_policy.command, element_rl.pretraining.command]
+    return [
+        element_rl.commands.offline,
+        element_rl.commands.on_policy,
+        element_rl.commands.pretrain_encoder,
+    ]

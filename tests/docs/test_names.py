@@ -1,4 +1,5 @@
-"""What the documentation names is there: columns of metrics.csv, functions, files; and the glossary leaves no column out."""
+"""What the documentation names is there: columns of metrics.csv, functions, files; and the glossary
+leaves no column out."""
 
 import importlib
 import re
@@ -8,14 +9,14 @@ from typing import Any
 import pytest
 from documents import DOCUMENTS, ROOT, name_of, spans
 
-from element_rl import explore
 from element_rl.agents import cql, discrete_cql
-from element_rl.offline import training
-from element_rl.on_policy import launch
-from element_rl.on_policy.bonus import make_bonus
-from element_rl.pretraining.training import COLUMNS as ENCODER_COLUMNS
 from element_rl.rewards import NAMES, make_reward
+from element_rl.rewards.on_rollouts import make_bonus
 from element_rl.rewards.recent_scale import RecentlyScaled
+from element_rl.training.encoder.training import COLUMNS as ENCODER_COLUMNS
+from element_rl.training.off_policy import explore
+from element_rl.training.offline import training
+from element_rl.training.on_policy import launch
 
 GLOSSARY = ROOT / "docs" / "metrics.md"
 PAPER = ROOT / "docs" / "paper.md"
@@ -26,12 +27,22 @@ def test_glossary_has_every_column_and_no_other() -> None:
     columns, summaries = GLOSSARY.read_text().split("\n## Summaries\n")
     first_cells = "".join(re.findall(r"^\|([^|]*)\|", columns, flags=re.M))
     assert set(re.findall(r"`(\w+)`", first_cells)) == _columns()
-    evaluated = ("extrinsic_return", "episode_length", "episodic_entropy", "coverage", "random_policy")
+    evaluated = (
+        "extrinsic_return",
+        "episode_length",
+        "episodic_entropy",
+        "coverage",
+        "random_policy",
+    )
     assert all(f"`{name}`" in summaries for name in evaluated)
 
 
 def test_every_equation_algorithm_and_proposition_has_a_row() -> None:
-    rows = re.findall(r"^\| (Eq\.|Algorithm|Proposition)\s(\d+)[a-z]?(?:–(\d+|[a-z]))?", PAPER.read_text(), flags=re.M)
+    rows = re.findall(
+        r"^\| (Eq\.|Algorithm|Proposition)\s(\d+)[a-z]?(?:–(\d+|[a-z]))?",
+        PAPER.read_text(),
+        flags=re.M,
+    )
     found: dict[str, list[int]] = {}
     for kind, first, last in rows:
         end = int(last) if last.isdigit() else int(first)
@@ -56,7 +67,8 @@ def test_functions_beside_the_equations_are_there() -> None:
 
 
 def _find(name: str) -> Any:
-    """What a dotted name means; an AttributeError or ModuleNotFoundError says that it means nothing."""
+    """What a dotted name means; an AttributeError or ModuleNotFoundError says that it means
+    nothing."""
     parts = name.split(".")
     for cut in range(len(parts), 0, -1):
         try:
@@ -72,11 +84,20 @@ def _find(name: str) -> Any:
 def _columns() -> set[str]:
     """Every column that a command can write; a log refuses those that are not in its header."""
     learned = [name for name in NAMES if name != "extrinsic"]
-    rewards = [make_reward(name) for name in learned] + [make_reward("element", lifelong_estimator="kde")]
-    columns = {name for reward in rewards for name in explore.metric_columns(RecentlyScaled(reward))}
+    rewards = [make_reward(name) for name in learned] + [
+        make_reward("element", lifelong_estimator="kde")
+    ]
+    columns = {
+        name for reward in rewards for name in explore.metric_columns(RecentlyScaled(reward))
+    }
     columns |= {*explore.metric_columns(None, extrinsic_weight=1.0)}
     sizes = {"state_dim": 32, "actions": 5, "max_episode_steps": 100, "total_steps": 1_000}
     bonuses = [make_bonus(name, **sizes) for name in learned]
     columns |= {name for bonus in bonuses for name in launch.metric_columns(bonus)}
-    columns |= {*training.FIRST_COLUMNS, *cql.METRICS, *discrete_cql.METRICS, *training.LAST_COLUMNS}
+    columns |= {
+        *training.FIRST_COLUMNS,
+        *cql.METRICS,
+        *discrete_cql.METRICS,
+        *training.LAST_COLUMNS,
+    }
     return columns | {*ENCODER_COLUMNS}

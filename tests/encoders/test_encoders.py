@@ -1,4 +1,5 @@
-"""The random encoder is one encoder per seed, for ever; the state of a robot is what the paper says."""
+"""The random encoder is one encoder per seed, for ever; the state of a robot is what the paper
+says."""
 
 import jax
 import jax.numpy as jnp
@@ -52,7 +53,9 @@ def test_state_is_embedding_position_orientation() -> None:
 def test_state_without_position_or_orientation() -> None:
     encoder = make_state_encoder(seed=1, observation_dim=4)
     assert encoder(jnp.ones(4), jnp.zeros(0)).shape == (5,)
-    with pytest.raises(ValueError, match="orientation columns 2 to 6 are not within an observation of width 4"):
+    with pytest.raises(
+        ValueError, match="orientation columns 2 to 6 are not within an observation of width 4"
+    ):
         make_state_encoder(seed=1, observation_dim=4, orientation=(2, 6))
 
 
@@ -64,5 +67,8 @@ def test_population_of_encoders() -> None:
     states = jax.vmap(lambda encoder, o, p: encoder(o, p))(stacked, observations, positions)
     for agent in range(3):
         np.testing.assert_allclose(
-            states[agent], encoders[agent](observations[agent], positions[agent]), rtol=1e-5, atol=1e-6
+            states[agent],
+            encoders[agent](observations[agent], positions[agent]),
+            rtol=1e-5,
+            atol=1e-6,
         )

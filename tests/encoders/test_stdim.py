@@ -1,4 +1,5 @@
-"""ST-DIM's loss is the published one, at chance for features that say nothing; a stored encoder is the one that was stored."""
+"""ST-DIM's loss is the published one, at chance for features that say nothing; a stored encoder is
+the one that was stored."""
 
 import json
 import math
@@ -30,7 +31,7 @@ from element_rl.encoders.stdim import (
     make_stdim,
     stdim_loss,
 )
-from element_rl.files import FileError, write_arrays
+from element_rl.storage.files import FileError, write_arrays
 
 compiled_loss, made = eqx.filter_jit(stdim_loss), eqx.filter_jit(make_stdim)
 TINY = NetworkConfig(state_dim=3, channels=(2, 4), kernels=(4, 3), strides=(2, 1), hidden=5)
@@ -42,14 +43,20 @@ def some_frames(count: int, side: int = 12, seed: int = 0) -> np.ndarray:
 
 def by_hand(model: STDIM, first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
     """Both losses in loops, from the features, in float64."""
-    local_first, states = (np.asarray(part, np.float64) for part in model.encoder(jnp.asarray(first)))
+    local_first, states = (
+        np.asarray(part, np.float64) for part in model.encoder(jnp.asarray(first))
+    )
     local_second = np.asarray(model.encoder(jnp.asarray(second))[0], np.float64)
-    global_weights, local_weights = (np.asarray(w, np.float64) for w in (model.global_local, model.local_local))
+    global_weights, local_weights = (
+        np.asarray(w, np.float64) for w in (model.global_local, model.local_local)
+    )
     batch, places, _ = local_first.shape
     totals = [0.0, 0.0]
     for own in range(batch):
         for place in range(places):
-            for index, query in enumerate((states[own] @ global_weights, local_first[own, place] @ local_weights)):
+            for index, query in enumerate(
+                (states[own] @ global_weights, local_first[own, place] @ local_weights)
+            ):
                 scores = [float(query @ local_second[other, place]) for other in range(batch)]
                 totals[index] += math.log(sum(math.exp(score) for score in scores)) - scores[own]
     return totals[0] / (batch * places), totals[1] / (batch * places)
@@ -71,7 +78,9 @@ def test_scores_of_numbers_one_can_follow() -> None:
     weights = jnp.array([[1.0, 2.0], [0.0, 1.0]])
     model = eqx.tree_at(lambda m: (m.global_local, m.local_local), model, (weights, weights))
     first, second = jnp.array([[1.0, 0.0], [0.0, 1.0]]), jnp.array([[[3.0, 1.0]], [[0.0, 2.0]]])
-    expected = [[[5.0, 4.0], [1.0, 2.0]]]  # (1, 2)·(3, 1), (1, 2)·(0, 2); (0, 1)·(3, 1), (0, 1)·(0, 2)
+    expected = [
+        [[5.0, 4.0], [1.0, 2.0]]
+    ]  # (1, 2)·(3, 1), (1, 2)·(0, 2); (0, 1)·(3, 1), (0, 1)·(0, 2)
     np.testing.assert_array_equal(global_local_scores(model, first, second), expected)
     np.testing.assert_array_equal(local_local_scores(model, first[:, None], second), expected)
     loss, accuracy = info_nce(jnp.array(expected))
@@ -104,7 +113,9 @@ def test_a_pair_is_known_by_its_own_order_only() -> None:
 def test_gradients_reach_everything_that_is_trained() -> None:
     model = made(jax.random.key(4), (12, 12), TINY)
     gradients = eqx.filter_jit(
-        eqx.filter_grad(lambda m: stdim_loss(m, *(jnp.asarray(some_frames(6, seed=s)) for s in (0, 1)))[0])
+        eqx.filter_grad(
+            lambda m: stdim_loss(m, *(jnp.asarray(some_frames(6, seed=s)) for s in (0, 1)))[0]
+        )
     )(model)
     for gradient in jax.tree.leaves(gradients):
         assert np.abs(gradient).max() > 0
@@ -155,7 +166,9 @@ def test_encoding_in_blocks_is_encoding() -> None:
 
     for rows in (slice(0, 3), slice(256, 259)):
         np.testing.assert_allclose(encoder(frames[rows]), states[rows], atol=1e-5)
-        np.testing.assert_allclose(compiled(encoder, jnp.asarray(frames[rows])), states[rows], atol=1e-5)
+        np.testing.assert_allclose(
+            compiled(encoder, jnp.asarray(frames[rows])), states[rows], atol=1e-5
+        )
 
 
 def test_stored_encoders(tmp_path: Path) -> None:
@@ -169,7 +182,10 @@ def test_stored_encoders(tmp_path: Path) -> None:
 
 
 def test_what_is_no_encoder_is_said(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match=f"There is no encoder in {tmp_path} .*make one with element pretrain-encoder"):
+    with pytest.raises(
+        FileError,
+        match=f"There is no encoder in {tmp_path} .*make one with element pretrain-encoder",
+    ):
         load_encoder(tmp_path)
     path = save_encoder(tmp_path, random_encoder(jax.random.key(0), (12, 12), 3, config=TINY))
     assert path.name == FILE

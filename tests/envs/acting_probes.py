@@ -1,4 +1,5 @@
-"""Policies and environments for the collector's tests, in a module that worker processes can import."""
+"""Policies and environments for the collector's tests, in a module that worker processes can
+import."""
 
 import sys
 from typing import Any
@@ -21,7 +22,8 @@ def diverged_policy(parameters: Any, observation: np.ndarray, noise: np.ndarray)
 
 
 class Counter(gymnasium.Env):
-    """Observes (steps taken in this episode, the action it got); goes wrong on demand at step ``at``."""
+    """Observes (steps taken in this episode, the action it got); goes wrong on demand at step
+    ``at``."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float64)
     action_space = gymnasium.spaces.Box(np.array([0.5], np.float32), np.array([2.0], np.float32))
@@ -38,7 +40,11 @@ class Counter(gymnasium.Env):
         if not self.action_space.contains(action):
             raise RuntimeError(f"action {action!r} is outside {self.action_space}")
         self.steps += 1
-        observation, reward, terminated = np.array([self.steps, action[0]]), float(self.steps), False
+        observation, reward, terminated = (
+            np.array([self.steps, action[0]]),
+            float(self.steps),
+            False,
+        )
         if self.steps == self.at:
             match self.wrong:
                 case "observation":

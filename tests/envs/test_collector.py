@@ -6,12 +6,20 @@ import acting_probes
 import numpy as np
 import pytest
 
-from element_rl.envs.collector import Chunk, Collector, CollectorError
+from element_rl.acting.collector import Chunk, Collector, CollectorError
 from element_rl.envs.robots import make_env
 
 pytestmark = pytest.mark.usefixtures("probe_environments")
 
-FIELDS = ("observation", "action", "extrinsic_reward", "terminated", "truncated", "final", "position")
+FIELDS = (
+    "observation",
+    "action",
+    "extrinsic_reward",
+    "terminated",
+    "truncated",
+    "final",
+    "position",
+)
 Records = dict[str, np.ndarray]
 
 
@@ -19,14 +27,24 @@ Records = dict[str, np.ndarray]
     ("name", "options", "chunk_steps"),
     [
         ("Hopper-v5", {}, 60),  # falls: terminated
-        ("Ant-v5", {"max_episode_steps": 25}, 60),  # is stopped: truncated, also on the last step of a chunk
+        (
+            "Ant-v5",
+            {"max_episode_steps": 25},
+            60,
+        ),  # is stopped: truncated, also on the last step of a chunk
         ("Humanoid-v4", {}, 40),
         ("Pendulum-v1", {}, 150),  # actions in [-2, 2]
         ("element-tests/Counter-v0", {}, 4),  # actions in [0.5, 2]
-        ("element-tests/Counter-v0", {"wrong": "termination", "at": 5}, 12),  # terminated and truncated at once
+        (
+            "element-tests/Counter-v0",
+            {"wrong": "termination", "at": 5},
+            12,
+        ),  # terminated and truncated at once
     ],
 )
-def test_records_are_those_of_a_plain_loop(name: str, options: dict[str, Any], chunk_steps: int) -> None:
+def test_records_are_those_of_a_plain_loop(
+    name: str, options: dict[str, Any], chunk_steps: int
+) -> None:
     seed, num_chunks = 11, 3
     with Collector(name, [seed], chunk_steps, None, {}, options, num_workers=0) as collector:
         for chunk_index in range(num_chunks):
@@ -38,20 +56,27 @@ def test_records_are_those_of_a_plain_loop(name: str, options: dict[str, Any], c
 
 
 def test_environments_of_an_agent_act_on_its_policy_with_noise_of_their_own() -> None:
-    """The first environment does what an agent with one does; the others differ, whoever steps them."""
+    """The first environment does what an agent with one does; the others differ, whoever steps
+    them."""
     shapes = {"weight": (11, 3), "bias": (3,)}
     generator = np.random.default_rng(0)
-    parameters = {name: generator.normal(size=(2, *shape)).astype(np.float32) for name, shape in shapes.items()}
+    parameters = {
+        name: generator.normal(size=(2, *shape)).astype(np.float32)
+        for name, shape in shapes.items()
+    }
     found = {}
     for workers in (0, 2):
         for num_envs in (1, 3):
             settings = ([8, 9], 20 * num_envs, acting_probes.linear_policy, shapes)
-            with Collector("Hopper", *settings, num_workers=workers, num_envs=num_envs) as collector:
+            with Collector(
+                "Hopper", *settings, num_workers=workers, num_envs=num_envs
+            ) as collector:
                 collector.start(0, parameters)
                 chunk = collector.wait()
                 rows = len(chunk.count)
                 found[workers, num_envs] = [
-                    {name: array.copy() for name, array in _records_of(chunk, row).items()} for row in range(rows)
+                    {name: array.copy() for name, array in _records_of(chunk, row).items()}
+                    for row in range(rows)
                 ]
     for agent in range(2):
         alone, (first, second, third) = found[0, 1][agent], found[0, 3][3 * agent : 3 * agent + 3]
@@ -65,25 +90,33 @@ def test_environments_of_an_agent_act_on_its_policy_with_noise_of_their_own() ->
         Collector("Hopper", [8], 20, None, {}, num_workers=0, num_envs=3)
 
 
-def _plain_loop(name: str, options: dict[str, Any], seed: int, chunk_steps: int, num_chunks: int) -> list[Records]:
+def _plain_loop(
+    name: str, options: dict[str, Any], seed: int, chunk_steps: int, num_chunks: int
+) -> list[Records]:
     """What the collector should record, written as one would with Gymnasium alone."""
 
     def reset() -> tuple[np.ndarray, Any]:
-        return env.reset(seed=int(np.random.SeedSequence([seed, 1_000_003, episode]).generate_state(1)[0]))
+        return env.reset(
+            seed=int(np.random.SeedSequence([seed, 1_000_003, episode]).generate_state(1)[0])
+        )
 
     def place(info: dict[str, Any]) -> Any:
         coordinates = getattr(env.unwrapped, "data", None)
         return np.zeros(0) if coordinates is None else coordinates.qpos[:2].copy()
 
     env = make_env(name, **options)
-    low, high = (bound.astype(np.float64) for bound in (env.action_space.low, env.action_space.high))
+    low, high = (
+        bound.astype(np.float64) for bound in (env.action_space.low, env.action_space.high)
+    )
     nothing = np.zeros(low.shape)
     episode = 0
     observation, info = reset()
     chunks = []
     for chunk_index in range(num_chunks):
         rows: list[tuple[Any, ...]] = []
-        uniform = np.random.default_rng([seed, chunk_index]).uniform(-1, 1, (chunk_steps, *low.shape))
+        uniform = np.random.default_rng([seed, chunk_index]).uniform(
+            -1, 1, (chunk_steps, *low.shape)
+        )
         for action in uniform.astype(np.float32):
             position = place(info)
             scaled = (low + (action.astype(np.float64) + 1) / 2 * (high - low)).astype(np.float32)
@@ -94,7 +127,9 @@ def _plain_loop(name: str, options: dict[str, Any], seed: int, chunk_steps: int,
                 rows.append((observation, nothing, 0.0, False, False, True, place(info)))
                 episode += 1
                 observation, info = reset()
-        chunks.append({field: np.array([row[column] for row in rows]) for column, field in enumerate(FIELDS)})
+        chunks.append(
+            {field: np.array([row[column] for row in rows]) for column, field in enumerate(FIELDS)}
+        )
     return chunks
 
 
@@ -103,7 +138,9 @@ def test_terminated_and_truncated_are_kept_apart() -> None:
         collector.start(0, None)
         truncations = _records_of(collector.wait(), 0)
     options = {"wrong": "termination", "at": 3}
-    with Collector("element-tests/Counter-v0", [0], 12, None, {}, options, num_workers=0) as collector:
+    with Collector(
+        "element-tests/Counter-v0", [0], 12, None, {}, options, num_workers=0
+    ) as collector:
         collector.start(0, None)
         terminations = _records_of(collector.wait(), 0)
     assert np.flatnonzero(truncations["truncated"]).tolist() == [4, 10]
@@ -125,14 +162,19 @@ def test_the_same_for_any_number_of_processes_and_alone() -> None:
         _assert_same(chunk[1], alone)
 
 
-def _collect(seeds: list[int], num_workers: int | None, agents: list[int] | None = None) -> list[list[Records]]:
+def _collect(
+    seeds: list[int], num_workers: int | None, agents: list[int] | None = None
+) -> list[list[Records]]:
     """Four chunks, the first at random, then on parameters that change; by chunk, by agent."""
     shapes = {"weight": (11, 3), "bias": (3,)}
     chunks = []
     policy = acting_probes.policy_without_jax if num_workers != 0 else acting_probes.linear_policy
     with Collector("Hopper-v5", seeds, 50, policy, shapes, num_workers=num_workers) as collector:
         for chunk_index in range(4):
-            parameters = {name: value[agents or slice(None)] for name, value in _parameters(3, chunk_index).items()}
+            parameters = {
+                name: value[agents or slice(None)]
+                for name, value in _parameters(3, chunk_index).items()
+            }
             collector.start(chunk_index, parameters if chunk_index > 0 else None)
             chunk = collector.wait()
             chunks.append([_records_of(chunk, agent) for agent in range(len(seeds))])
@@ -142,7 +184,9 @@ def _collect(seeds: list[int], num_workers: int | None, agents: list[int] | None
 def test_each_agent_acts_on_its_own_parameters() -> None:
     parameters = _parameters(2, 1)
     shapes = {name: value.shape[1:] for name, value in parameters.items()}
-    with Collector("Hopper", [8, 9], 20, acting_probes.linear_policy, shapes, num_workers=0) as collector:
+    with Collector(
+        "Hopper", [8, 9], 20, acting_probes.linear_policy, shapes, num_workers=0
+    ) as collector:
         collector.start(6, parameters)
         chunk = collector.wait()
         for agent, seed in enumerate((8, 9)):
@@ -153,7 +197,9 @@ def test_each_agent_acts_on_its_own_parameters() -> None:
             for observation, action, its_noise in zip(
                 records["observation"][steps], records["action"][steps], noise, strict=True
             ):
-                np.testing.assert_array_equal(action, acting_probes.linear_policy(own, observation, its_noise))
+                np.testing.assert_array_equal(
+                    action, acting_probes.linear_policy(own, observation, its_noise)
+                )
 
 
 def test_parameters_set_during_a_chunk_are_for_the_next() -> None:
@@ -162,7 +208,9 @@ def test_parameters_set_during_a_chunk_are_for_the_next() -> None:
 
     def collect(early: bool) -> list[Records]:
         records = []
-        with Collector("Hopper", [8], 20, acting_probes.linear_policy, shapes, num_workers=0) as collector:
+        with Collector(
+            "Hopper", [8], 20, acting_probes.linear_policy, shapes, num_workers=0
+        ) as collector:
             collector.start(0, first)
             if early:
                 collector.set_parameters(second)
@@ -171,7 +219,9 @@ def test_parameters_set_during_a_chunk_are_for_the_next() -> None:
             chunk = collector.wait()
             records.append(_records_of(chunk, 0))
             collector.start(2, "as set" if early else second)
-            _assert_same(_records_of(chunk, 0), records[-1])  # readable while the next chunk is under way
+            _assert_same(
+                _records_of(chunk, 0), records[-1]
+            )  # readable while the next chunk is under way
             records.append(_records_of(collector.wait(), 0))
         return records
 
@@ -195,7 +245,9 @@ def test_resumed_agents_go_on_as_if_undisturbed(name: str, num_workers: int) -> 
         collector.start(2, None)
         chunk = collector.wait()
         undisturbed = [_records_of(chunk, agent) for agent in range(2)]
-    actions = [np.array(taken, np.float32).reshape(-1, collector.spec.action_dim) for taken in running]
+    actions = [
+        np.array(taken, np.float32).reshape(-1, collector.spec.action_dim) for taken in running
+    ]
     with Collector(name, seeds, chunk_steps, None, {}, num_workers=num_workers) as resumed:
         observations = resumed.resume(episode_indices, actions)
         resumed.start(2, None)
@@ -218,7 +270,9 @@ def test_resuming_with_actions_of_another_episode_is_refused() -> None:
 def _parameters(num_agents: int, seed: int) -> Records:
     generator = np.random.default_rng(seed)
     shapes = {"weight": (num_agents, 11, 3), "bias": (num_agents, 3)}
-    return {name: generator.normal(0.0, 0.3, shape).astype(np.float32) for name, shape in shapes.items()}
+    return {
+        name: generator.normal(0.0, 0.3, shape).astype(np.float32) for name, shape in shapes.items()
+    }
 
 
 def _records_of(chunk: Chunk, agent: int) -> Records:
@@ -227,4 +281,6 @@ def _records_of(chunk: Chunk, agent: int) -> Records:
 
 def _assert_same(records: Records, expected: Records) -> None:
     for field in FIELDS:
-        np.testing.assert_array_equal(records[field], expected[field].astype(records[field].dtype), err_msg=field)
+        np.testing.assert_array_equal(
+            records[field], expected[field].astype(records[field].dtype), err_msg=field
+        )

@@ -1,4 +1,5 @@
-"""Failures of collecting are named, with agent, chunk and cause; and nothing remains of its processes."""
+"""Failures of collecting are named, with agent, chunk and cause; and nothing remains of its
+processes."""
 
 import multiprocessing
 import os
@@ -13,7 +14,7 @@ import acting_probes
 import numpy as np
 import pytest
 
-from element_rl.envs.collector import Collector, CollectorError
+from element_rl.acting.collector import Collector, CollectorError
 
 pytestmark = pytest.mark.usefixtures("probe_environments")
 
@@ -24,7 +25,8 @@ pytestmark = pytest.mark.usefixtures("probe_environments")
         (
             "observation",
             0,
-            r"observation is \[ ?2. nan\] at step 2 of episode 0; it came from element-tests/Endless-v0\.$",
+            r"observation is \[ ?2. nan\] at step 2 of episode 0; it came from "
+            r"element-tests/Endless-v0\.$",
         ),
         ("observation", 1, r"observation is \[ ?2. nan\] at step 2 of episode 0"),
         ("reward", 0, r"extrinsic_reward is inf at step 2 of episode 0"),
@@ -34,7 +36,9 @@ pytestmark = pytest.mark.usefixtures("probe_environments")
 )
 def test_failures_name_agent_chunk_and_cause(wrong: str, num_workers: int, message: str) -> None:
     options = {"wrong": wrong, "at": 2 if wrong == "observation" else 3}
-    collector = Collector("element-tests/Endless-v0", [4, 5], 2, None, {}, options, num_workers=num_workers)
+    collector = Collector(
+        "element-tests/Endless-v0", [4, 5], 2, None, {}, options, num_workers=num_workers
+    )
     with pytest.raises(CollectorError, match="^Agent 0 failed in chunk 1: " + message):
         _run_chunks(collector, 2)
     assert multiprocessing.active_children() == []
@@ -50,17 +54,31 @@ def _run_chunks(collector: Collector, num_chunks: int) -> None:
 
 def test_what_broke_the_environment_is_reported_rather_than_the_breakage() -> None:
     with Collector(
-        "element-tests/Counter-v0", [0], 3, acting_probes.diverged_policy, {"w": (1,)}, num_workers=0
+        "element-tests/Counter-v0",
+        [0],
+        3,
+        acting_probes.diverged_policy,
+        {"w": (1,)},
+        num_workers=0,
     ) as collector:
-        collector.start(0, {"w": np.zeros((1, 1), np.float32)})  # this environment raises on a NaN action
-        with pytest.raises(CollectorError, match=r"action is \[nan\] at step 0 of episode 0; it came from its policy"):
+        collector.start(
+            0, {"w": np.zeros((1, 1), np.float32)}
+        )  # this environment raises on a NaN action
+        with pytest.raises(
+            CollectorError,
+            match=r"action is \[nan\] at step 0 of episode 0; it came from its policy",
+        ):
             collector.wait()
 
 
 def test_step_of_a_failure_counts_from_the_start_of_its_episode() -> None:
     options = {"wrong": "reward", "at": 2}
-    with Collector("element-tests/Counter-v0", [4], 3, None, {}, options, num_workers=0) as collector:
-        collector.resume([7], [np.zeros((3, 1), np.float32)])  # step 2 lies behind; the episode ends after step 5
+    with Collector(
+        "element-tests/Counter-v0", [4], 3, None, {}, options, num_workers=0
+    ) as collector:
+        collector.resume(
+            [7], [np.zeros((3, 1), np.float32)]
+        )  # step 2 lies behind; the episode ends after step 5
         collector.start(0, None)
         collector.wait()
         collector.start(1, None)
@@ -69,20 +87,29 @@ def test_step_of_a_failure_counts_from_the_start_of_its_episode() -> None:
 
 
 def test_a_diverged_policy_is_named_as_the_cause() -> None:
-    with Collector("Pendulum", [0], 3, acting_probes.diverged_policy, {"w": (1,)}, num_workers=0) as collector:
+    with Collector(
+        "Pendulum", [0], 3, acting_probes.diverged_policy, {"w": (1,)}, num_workers=0
+    ) as collector:
         collector.start(0, {"w": np.zeros((1, 1), np.float32)})
-        with pytest.raises(CollectorError, match=r"action is \[nan\] at step 0 of episode 0; it came from its policy"):
+        with pytest.raises(
+            CollectorError,
+            match=r"action is \[nan\] at step 0 of episode 0; it came from its policy",
+        ):
             collector.wait()
 
 
 def test_a_killed_worker_is_reported_at_once() -> None:
     with Collector("Pendulum", [0, 1], 2_000_000, None, {}) as collector:
         collector.start(7, None)
-        victim = next(process for process in multiprocessing.active_children() if process.name == "actors-1")
+        victim = next(
+            process for process in multiprocessing.active_children() if process.name == "actors-1"
+        )
         assert victim.pid is not None
         os.kill(victim.pid, signal.SIGKILL)
         begin = time.monotonic()
-        with pytest.raises(CollectorError, match=r"worker process of agent 1 died in chunk 7 \(signal SIGKILL\)"):
+        with pytest.raises(
+            CollectorError, match=r"worker process of agent 1 died in chunk 7 \(signal SIGKILL\)"
+        ):
             collector.wait()
         assert time.monotonic() - begin < 8
         assert multiprocessing.active_children() == []
@@ -109,7 +136,9 @@ def test_interrupts_are_left_to_the_main_process_and_nothing_remains() -> None:
     del collector, chunk, workers, worker
     assert _shared_memory_files() <= shared_before
     if descriptors_before:
-        assert len(os.listdir("/proc/self/fd")) <= descriptors_before + 2  # multiprocessing's own tracker and arena
+        assert (
+            len(os.listdir("/proc/self/fd")) <= descriptors_before + 2
+        )  # multiprocessing's own tracker and arena
 
 
 def _shared_memory_files() -> set[str]:
@@ -121,7 +150,7 @@ def _shared_memory_files() -> set[str]:
 def test_workers_die_with_a_killed_main_process() -> None:
     script = textwrap.dedent("""
         import multiprocessing, os, signal
-        from element_rl.envs.collector import Collector
+        from element_rl.acting.collector import Collector
 
         # No `if __name__ == "__main__"`: workers do not run this script again.
         collector = Collector("Pendulum", [0, 1], 100, None, {})
@@ -130,7 +159,9 @@ def test_workers_die_with_a_killed_main_process() -> None:
         print(*(process.pid for process in multiprocessing.active_children()), flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     """)
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    run = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60
+    )
     assert run.returncode == -signal.SIGKILL
     pids = [int(pid) for pid in run.stdout.split()]
     assert len(pids) == 2
@@ -149,22 +180,38 @@ def _is_running(pid: int) -> bool:
 
 def test_misuse_is_one_clear_sentence() -> None:
     shapes = {"weight": (3, 1), "bias": (1,)}
-    with pytest.raises(ValueError, match="agent_seeds must be one or more whole numbers of at least 0, not \\[-1\\]"):
+    with pytest.raises(
+        ValueError,
+        match="agent_seeds must be one or more whole numbers of at least 0, not \\[-1\\]",
+    ):
         Collector("Pendulum", [-1], 5, None, {})
     with pytest.raises(ValueError, match="chunk_steps must be at least 1, not 0"):
         Collector("Pendulum", [0], 0, None, {})
     with pytest.raises(ValueError, match="num_workers must be None, 0 or positive, not -2"):
         Collector("Pendulum", [0], 5, None, {}, num_workers=-2)
     with pytest.raises(ValueError, match="cannot be sent to worker processes"):
-        Collector("Pendulum", [0], 5, lambda parameters, observation, noise: noise, {}, num_workers=1)
-    with Collector("Pendulum", [0, 1], 5, acting_probes.linear_policy, shapes, num_workers=0) as collector:
+        Collector(
+            "Pendulum", [0], 5, lambda parameters, observation, noise: noise, {}, num_workers=1
+        )
+    with Collector(
+        "Pendulum", [0, 1], 5, acting_probes.linear_policy, shapes, num_workers=0
+    ) as collector:
         with pytest.raises(RuntimeError, match="No chunk is under way"):
             collector.wait()
-        with pytest.raises(ValueError, match=r"takes parameters \['bias', 'weight'\], but got \['weight'\]"):
+        with pytest.raises(
+            ValueError, match=r"takes parameters \['bias', 'weight'\], but got \['weight'\]"
+        ):
             collector.start(0, {"weight": np.zeros((2, 3, 1), np.float32)})
-        with pytest.raises(ValueError, match=r"'weight' must have the shape \(2, 3, 1\), agents first, not \(3, 1\)"):
-            collector.start(0, {"weight": np.zeros((3, 1), np.float32), "bias": np.zeros((2, 1), np.float32)})
-        with pytest.raises(ValueError, match="2 environments to resume, but 1 episode indices and 0 lists"):
+        with pytest.raises(
+            ValueError,
+            match=r"'weight' must have the shape \(2, 3, 1\), agents first, not \(3, 1\)",
+        ):
+            collector.start(
+                0, {"weight": np.zeros((3, 1), np.float32), "bias": np.zeros((2, 1), np.float32)}
+            )
+        with pytest.raises(
+            ValueError, match="2 environments to resume, but 1 episode indices and 0 lists"
+        ):
             collector.resume([0], [])
         collector.start(0, None)
         with pytest.raises(RuntimeError, match="A chunk is under way"):

@@ -1,6 +1,8 @@
-"""Super Mario Bros: the game as it is played, what is told of it, and what is said where something is missing.
+"""Super Mario Bros: the game as it is played, what is told of it, and what is said where something
+is missing.
 
-Most of these tests need the extra `mario` (`make test` installs it where it can) and are skipped without it.
+Most of these tests need the extra `mario` (`make test` installs it where it can) and are skipped
+without it.
 """
 
 import gc
@@ -21,18 +23,50 @@ from benchmarks import bench_mario
 from element_rl.envs import mario, mario_emulator
 from element_rl.envs.screens import describe_screen, make_screen, screen_cell
 
-INSTALLED = all(importlib.util.find_spec(name) for name in ("stable_retro", mario_emulator.ROM_PACKAGE))
+INSTALLED = all(
+    importlib.util.find_spec(name) for name in ("stable_retro", mario_emulator.ROM_PACKAGE)
+)
 needs_mario = pytest.mark.skipif(
-    not INSTALLED, reason="NOT TESTED: Super Mario Bros is not installed; pip install -e '.[mario]' (docs/mario.md)"
+    not INSTALLED,
+    reason="NOT TESTED: Super Mario Bros is not installed; pip install -e '.[mario]' (docs/mario.md)",
 )
 NONE, RIGHT, RIGHT_JUMP, RIGHT_FAST, RIGHT_FAST_JUMP, JUMP, LEFT, DOWN = 0, 1, 2, 3, 4, 5, 6, 10
-# (action, steps) from the very beginning of the level, without idle frames; found by a random search with save states.
+# (action, steps) from the very beginning of the level, without idle frames; found by a random
+# search with save states.
 FIRST_THIRD = [(3, 7), (5, 10), (1, 12), (4, 3), (1, 12), (4, 6), (3, 12), (2, 9), (1, 4), (4, 11)]
 TO_THE_BONUS_ROOM = [*FIRST_THIRD, (4, 8), (0, 3), (4, 6), (DOWN, 3)]
 TO_THE_FLAG = [
     *FIRST_THIRD,
-    *[(2, 9), (1, 4), (4, 12), (3, 12), (4, 8), (4, 12), (3, 4), (4, 7), (6, 10), (4, 4), (4, 12), (3, 10), (4, 9)],
-    *[(6, 2), (3, 11), (4, 9), (3, 11), (4, 12), (0, 5), (4, 8), (6, 2), (4, 6), (4, 5), (4, 10), (3, 5), (4, 8)],
+    *[
+        (2, 9),
+        (1, 4),
+        (4, 12),
+        (3, 12),
+        (4, 8),
+        (4, 12),
+        (3, 4),
+        (4, 7),
+        (6, 10),
+        (4, 4),
+        (4, 12),
+        (3, 10),
+        (4, 9),
+    ],
+    *[
+        (6, 2),
+        (3, 11),
+        (4, 9),
+        (3, 11),
+        (4, 12),
+        (0, 5),
+        (4, 8),
+        (6, 2),
+        (4, 6),
+        (4, 5),
+        (4, 10),
+        (3, 5),
+        (4, 8),
+    ],
     *[(3, 4), (2, 5), (6, 5), (4, 12), (0, 10), (4, 6)],
 ]
 
@@ -47,7 +81,9 @@ def env() -> Iterator[gymnasium.Env]:
 @needs_mario
 @pytest.mark.parametrize("actions", [12, 16])
 def test_gymnasium_environment(actions: int) -> None:
-    made = gymnasium.make("SuperMarioBros-1-1", actions=actions, render_mode="rgb_array", disable_env_checker=True)
+    made = gymnasium.make(
+        "SuperMarioBros-1-1", actions=actions, render_mode="rgb_array", disable_env_checker=True
+    )
     check_env(made.unwrapped)  # makes more of them in this process, to render them
     made.close()
 
@@ -56,7 +92,11 @@ def test_gymnasium_environment(actions: int) -> None:
 def test_described() -> None:
     spec = describe_screen("mario")
     assert spec == describe_screen("SuperMarioBros-1-1")
-    assert (spec.name, spec.frame_shape, spec.max_episode_steps) == ("SuperMarioBros-1-1", (84, 84), 1000)
+    assert (spec.name, spec.frame_shape, spec.max_episode_steps) == (
+        "SuperMarioBros-1-1",
+        (84, 84),
+        1000,
+    )
     assert (spec.actions, spec.action_names[4]) == (12, "right+A+B")
     wide = describe_screen("mario", actions=16)
     assert (wide.actions, len(set(wide.action_names))) == (16, 16)
@@ -66,7 +106,11 @@ def test_described() -> None:
 
 def test_buttons_of_an_action() -> None:
     pressed = mario.button_mask("right+A+B")
-    assert [name for name, held in zip(mario_emulator.BUTTONS, pressed, strict=True) if held] == ["B", "RIGHT", "A"]
+    assert [name for name, held in zip(mario_emulator.BUTTONS, pressed, strict=True) if held] == [
+        "B",
+        "RIGHT",
+        "A",
+    ]
     assert not mario.button_mask("none").any()
     assert len({mario.button_mask(name).tobytes() for name in mario.ACTION_SETS[16]}) == 16
     assert len({mario.button_mask(name).tobytes() for name in mario.ACTION_SETS[12]}) == 12
@@ -76,7 +120,13 @@ def test_buttons_of_an_action() -> None:
 def test_walking_right(env: gymnasium.Env) -> None:
     first, before = env.reset(seed=0)
     assert env.observation_space.contains(first)
-    assert (before["x"], before["y"], before["area"], before["life"], before["clock"]) == (40, 79, 1, 2, 400)
+    assert (before["x"], before["y"], before["area"], before["life"], before["clock"]) == (
+        40,
+        79,
+        1,
+        2,
+        400,
+    )
     assert tuple(before["position"]) == (40, 79)
     total = 0.0
     for _ in range(15):
@@ -103,7 +153,11 @@ def test_death_and_truncation_are_told_apart() -> None:
     env.close()
     env = mario.make(max_episode_steps=3)
     env.reset(seed=0)
-    assert [env.step(NONE)[2:4] for _ in range(3)] == [(False, False), (False, False), (False, True)]
+    assert [env.step(NONE)[2:4] for _ in range(3)] == [
+        (False, False),
+        (False, False),
+        (False, True),
+    ]
     env.close()
 
 
@@ -118,7 +172,9 @@ def test_three_lives() -> None:
         if info["died"]:
             lives.append(info["life"])
             places.append(info["x"])
-            assert -18 <= reward <= -5  # going back to the beginning is no progress, forwards or backwards
+            assert (
+                -18 <= reward <= -5
+            )  # going back to the beginning is no progress, forwards or backwards
     assert lives[:3] == [2, 1, 0]
     assert len(lives) == 4
     assert places[:2] == [40, 40]
@@ -135,7 +191,9 @@ def test_bonus_room_has_a_map_of_its_own(env: gymnasium.Env) -> None:
     assert (inside["area"], inside["x"]) == (2, 24)
     assert tuple(inside["position"]) == (24, inside["y"] + 300)
     assert screen_cell(spec, inside["position"]) % 200 >= 100
-    assert all(screen_cell(spec, info["position"]) % 200 < 100 for _, info in infos if info["area"] == 1)
+    assert all(
+        screen_cell(spec, info["position"]) % 200 < 100 for _, info in infos if info["area"] == 1
+    )
     assert all(abs(reward) <= 12 for reward, _ in infos)  # through the pipe is no step back
     outside = list(played(env, [(RIGHT_FAST_JUMP, 9), (RIGHT, 3)] * 5))  # and out at its other end
     assert outside[-1][-1]["area"] == 1
@@ -155,7 +213,8 @@ def test_flag(env: gymnasium.Env) -> None:
 
 @needs_mario
 def test_same_seed_same_frames() -> None:
-    """In one game after another, in two that take turns on the emulator, and in a new one after all are closed."""
+    """In one game after another, in two that take turns on the emulator, and in a new one after all
+    are closed."""
     one, two = mario.make(), mario.make()
     expected = digest(one, seed=5)
     assert digest(one, seed=5) == expected
@@ -229,7 +288,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 @needs_mario
 @pytest.mark.skipif(sys.platform != "linux", reason="the unit of ru_maxrss differs")
 def test_a_thousand_steps_and_resets_leak_nothing() -> None:
-    answer = subprocess.run([sys.executable, "-c", LEAK], capture_output=True, text=True, check=True, timeout=120)
+    answer = subprocess.run(
+        [sys.executable, "-c", LEAK], capture_output=True, text=True, check=True, timeout=120
+    )
     assert int(answer.stdout) < 4_000  # kB at the peak; a frame is 161 kB, a save state 13 kB
 
 
@@ -240,7 +301,9 @@ def test_an_emulator_of_someone_else() -> None:
     gc.collect()  # no game of an earlier test is left
     other = stable_retro.RetroEmulator(str(mario_emulator.find_rom()))
     env = mario.make()
-    with pytest.raises(ValueError, match="Another emulator of stable-retro is open in this process"):
+    with pytest.raises(
+        ValueError, match="Another emulator of stable-retro is open in this process"
+    ):
         env.reset(seed=0)
     del other
     gc.collect()
@@ -259,7 +322,10 @@ def test_an_emulator_of_someone_else() -> None:
         ({"noop_max": -1}, "noop_max must be a whole number of at least 0, not -1"),
         ({"max_episode_steps": 0}, "max_episode_steps must be a positive whole number"),
         ({"lives": 3}, r"cannot be made: .*unexpected keyword argument 'lives'"),
-        ({"rom": "nowhere.nes"}, r"There is no ROM at .*nowhere\.nes; give the path of a file as the option rom"),
+        (
+            {"rom": "nowhere.nes"},
+            r"There is no ROM at .*nowhere\.nes; give the path of a file as the option rom",
+        ),
     ],
 )
 def test_wrong_options(options: dict[str, Any], message: str) -> None:
@@ -279,7 +345,9 @@ def test_rom_given_by_the_user(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.nes"
     wrong.write_bytes(b"NES")
     told = hashlib.sha256(b"NES").hexdigest()
-    with pytest.raises(ValueError, match=f"sha256 is {told}, expected is {mario_emulator.ROM_SHA256}"):
+    with pytest.raises(
+        ValueError, match=f"sha256 is {told}, expected is {mario_emulator.ROM_SHA256}"
+    ):
         mario.make(rom=wrong)
     nameless = tmp_path / "mario.bin"
     nameless.write_bytes(rom.read_bytes())
@@ -288,23 +356,34 @@ def test_rom_given_by_the_user(tmp_path: Path) -> None:
 
 
 def test_what_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "stable_retro" else object())
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "stable_retro" else object()
+    )
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     monkeypatch.setattr(sys, "version_info", (3, 12, 0))
-    with pytest.raises(ValueError, match=r"needs the extra mario: pip install 'element-rl\[mario\]'"):
+    with pytest.raises(
+        ValueError, match=r"needs the extra mario: pip install 'element-rl\[mario\]'"
+    ):
         mario.make()
     monkeypatch.setattr(sys, "version_info", (3, 15, 0))
-    with pytest.raises(ValueError, match=r"published for Python 3\.10 to 3\.14 .* this is Python 3\.15 on linux"):
+    with pytest.raises(
+        ValueError, match=r"published for Python 3\.10 to 3\.14 .* this is Python 3\.15 on linux"
+    ):
         mario.make()
     monkeypatch.setattr(sys, "version_info", (3, 12, 0))
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     with pytest.raises(
-        ValueError, match=r"this is Python 3\.12 on linux \(aarch64\)\. Use one of those, or .*Rooms-v0"
+        ValueError,
+        match=r"this is Python 3\.12 on linux \(aarch64\)\. Use one of those, or .*Rooms-v0",
     ):
         mario.make()
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if name == "stable_retro" else None)
-    with pytest.raises(ValueError, match=r"There is no ROM .*pip install --no-deps gym-super-mario-bros==7\.4\.0"):
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: object() if name == "stable_retro" else None
+    )
+    with pytest.raises(
+        ValueError, match=r"There is no ROM .*pip install --no-deps gym-super-mario-bros==7\.4\.0"
+    ):
         mario.make()
 
 
@@ -314,7 +393,9 @@ def test_benchmark() -> None:
     environment, emulator = bench_mario.one_emulator(settings)
     assert len(environment.clock) == len(emulator.processor) == 2
     together = {2: bench_mario.several_emulators(settings, 2)}
-    text = bench_mario.render(settings, environment, emulator, bench_mario.rooms_rates(settings), together)
+    text = bench_mario.render(
+        settings, environment, emulator, bench_mario.rooms_rates(settings), together
+    )
     assert "| 2 at once, a process each |" in text
 
 

@@ -1,4 +1,5 @@
-"""The discrete maze: its walls and depths, by hand on a small plan, and what the fixed plan promises."""
+"""The discrete maze: its walls and depths, by hand on a small plan, and what the fixed plan
+promises."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +9,8 @@ import pytest
 from element_rl.envs import maze
 from element_rl.envs.maze import MAZE, read_plan, shallow_dead_ends
 
-# Cells in order: 0 1 2 / 3 4 / 5 6 7. The start is cell 0; 2 is a dead end, the way down is on the left.
+# Cells in order: 0 1 2 / 3 4 / 5 6 7. The start is cell 0; 2 is a dead end, the way down is on the
+# left.
 SMALL = """
 ...
 .#.
@@ -44,7 +46,9 @@ def test_dead_ends_by_hand() -> None:
 
 
 def test_cells_out_of_reach_are_refused() -> None:
-    with pytest.raises(ValueError, match="1 cells of the plan cannot be reached, such as that in row 0, column 2"):
+    with pytest.raises(
+        ValueError, match="1 cells of the plan cannot be reached, such as that in row 0, column 2"
+    ):
         read_plan(".#.")
 
 

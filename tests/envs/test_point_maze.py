@@ -1,4 +1,5 @@
-"""The point maze: its walls, its two twins (NumPy and compiled JAX), and how hard its last room is to reach."""
+"""The point maze: its walls, its two twins (NumPy and compiled JAX), and how hard its last room is
+to reach."""
 
 import warnings
 
@@ -26,8 +27,12 @@ WAY = [
 
 
 def test_walls_stop_one_axis_and_the_other_goes_on() -> None:
-    assert point_maze.step(np.array([0.6, 0.6]), np.array([-1.0, 1.0])) == pytest.approx([0.51, 0.8])
-    assert point_maze.step(np.array([2.9, 0.8]), np.array([1.0, 0.5])) == pytest.approx([2.99, 0.9])  # no door here
+    assert point_maze.step(np.array([0.6, 0.6]), np.array([-1.0, 1.0])) == pytest.approx(
+        [0.51, 0.8]
+    )
+    assert point_maze.step(np.array([2.9, 0.8]), np.array([1.0, 0.5])) == pytest.approx(
+        [2.99, 0.9]
+    )  # no door here
     assert point_maze.step(np.array([2.9, 2.2]), np.array([5.0, 0.0])) == pytest.approx(
         [3.1, 2.2]
     )  # the door; clipped to 1
@@ -36,9 +41,13 @@ def test_walls_stop_one_axis_and_the_other_goes_on() -> None:
 def test_jax_twin() -> None:
     rng = np.random.default_rng(0)
     free = np.argwhere(~point_maze.WALL)
-    position = (free[rng.integers(0, len(free), 5_000)] + rng.uniform(0.01, 0.99, (5_000, 2))) * point_maze.CELL
+    position = (
+        free[rng.integers(0, len(free), 5_000)] + rng.uniform(0.01, 0.99, (5_000, 2))
+    ) * point_maze.CELL
     action = rng.uniform(-1.5, 1.5, (5_000, 2))
-    compiled = jax.jit(lambda p, a: point_maze.step(p, a, jnp))(jnp.asarray(position), jnp.asarray(action))
+    compiled = jax.jit(lambda p, a: point_maze.step(p, a, jnp))(
+        jnp.asarray(position), jnp.asarray(action)
+    )
     expected = point_maze.step(position, action)
     assert np.asarray(compiled) == pytest.approx(expected, abs=1e-5)
     assert not point_maze.WALL[tuple((expected / point_maze.CELL).astype(int).swapaxes(0, 1))].any()
@@ -71,7 +80,12 @@ def test_gymnasium_environment() -> None:
         warnings.simplefilter("ignore")  # it has no renderer, and check_env says so
         check_env(gymnasium.make("PointMaze-v0").unwrapped, skip_render_check=True)
     spec = describe("PointMaze")
-    assert (spec.name, spec.observation_dim, spec.action_dim, spec.max_episode_steps) == ("PointMaze-v0", 2, 2, 500)
+    assert (spec.name, spec.observation_dim, spec.action_dim, spec.max_episode_steps) == (
+        "PointMaze-v0",
+        2,
+        2,
+        500,
+    )
     assert coverage_cell(spec, np.array([0.05, 0.15])) == 1
     env = make_env("PointMaze")
     first, info = env.reset(seed=3)

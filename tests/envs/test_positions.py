@@ -7,20 +7,25 @@ import numpy as np
 import pytest
 from own_world import START, WALK
 
+from element_rl.acting.collector import Collector
 from element_rl.agents.making import make_agent
-from element_rl.config import ExploreConfig, map_note, resolved
-from element_rl.envs.collector import Collector
 from element_rl.envs.positions import column_bounds
 from element_rl.envs.robots import EnvSpec, coverage_cell, describe, make_env, position_of
-from element_rl.launch import create_run
-from element_rl.learner import Learner
+from element_rl.training.off_policy.config import ExploreConfig, map_note, resolved
+from element_rl.training.off_policy.launch import create_run
+from element_rl.training.off_policy.learner import Learner
 
 PLANE = ("x_position", "y_position")
 
 
 def test_entries_of_info_and_a_map_that_was_measured() -> None:
     spec = describe(WALK, PLANE)
-    assert (spec.position, spec.position_dim, spec.coverage_axes, spec.coverage_unit) == (PLANE, 2, ("x", "y"), "")
+    assert (spec.position, spec.position_dim, spec.coverage_axes, spec.coverage_unit) == (
+        PLANE,
+        2,
+        ("x", "y"),
+        "",
+    )
     assert spec.coverage_bounds is not None
     assert spec.coverage_start is not None
     env = make_env(WALK)
@@ -29,7 +34,9 @@ def test_entries_of_info_and_a_map_that_was_measured() -> None:
     far = 0.0
     for _ in range(50):
         position = position_of(spec, observation, info)
-        np.testing.assert_array_equal(position, np.array([info[name] for name in PLANE], np.float32))
+        np.testing.assert_array_equal(
+            position, np.array([info[name] for name in PLANE], np.float32)
+        )
         far = max(far, float(np.abs(position - START).max()))
         observation, _, _, _, info = env.step(env.action_space.sample())
     assert spec.coverage_start == pytest.approx(START, abs=0.05)
@@ -46,7 +53,9 @@ def test_columns_have_the_bounds_of_the_observation() -> None:
     np.testing.assert_allclose(spec.coverage_bounds, [(-1.2, 0.6), (-0.07, 0.07)], rtol=1e-6)
     assert spec.coverage_start == pytest.approx((-0.5, 0.0), abs=0.1)
     observation = np.array([0.3, -0.02])
-    np.testing.assert_array_equal(position_of(spec, observation, {}), observation.astype(np.float32))
+    np.testing.assert_array_equal(
+        position_of(spec, observation, {}), observation.astype(np.float32)
+    )
     mixed = describe("Pendulum-v1", ("2", "0"), ((-1, 1), (-3, 3)))
     assert mixed.coverage_bounds == ((-1.0, 1.0), (-3.0, 3.0))
     assert mixed.coverage_start is None  # it begins anywhere
@@ -74,14 +83,20 @@ def test_one_coordinate_and_three() -> None:
     ("position", "bounds", "message"),
     [
         (("7", "0"), (), "observes 3 numbers, so that there is no column 7"),
-        (("x", "y"), (), "no entry 'x', which --position names; it has x_position, y_position, height"),
+        (
+            ("x", "y"),
+            (),
+            "no entry 'x', which --position names; it has x_position, y_position, height",
+        ),
         ((), ((0.0, 1.0), (0.0, 1.0)), "say with --position where it is"),
         (("height",), ((0.0, 1.0), (0.0, 1.0)), "a map, which has two axes"),
         (PLANE, ((0.0, 1.0),), "bounds must be 2 pairs"),
         (PLANE, ((1.0, 0.0), (0.0, 1.0)), "the first of each pair below the second"),
     ],
 )
-def test_refusals(position: tuple[str, ...], bounds: tuple[tuple[float, float], ...], message: str) -> None:
+def test_refusals(
+    position: tuple[str, ...], bounds: tuple[tuple[float, float], ...], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         describe(WALK, position, bounds)
 
@@ -115,7 +130,9 @@ def test_settings_keep_the_map_and_the_state_has_the_position(tmp_path: Path) ->
     assert map_note(config, spec) == ""
     assert reward is not None
     agent = make_agent(config.agent, config.learner, spec.observation_dim, spec.action_dim)
-    learner = Learner(spec, reward, agent, [0], config.replay_size, config.chunk_steps, config.steps)
+    learner = Learner(
+        spec, reward, agent, [0], config.replay_size, config.chunk_steps, config.steps
+    )
     assert learner.state.replay.state.shape[-1] == 5 + 2
     run = create_run(config, tmp_path / "run")
     assert run.config["coverage_start"] == list(spec.coverage_start or ())

@@ -21,7 +21,16 @@ from element_rl.envs.robots import (
     position_of,
 )
 
-ROBOTS = ["Hopper-v5", "Walker2d-v5", "Ant-v5", "Humanoid-v5", "Humanoid-v4", "Ant-v4", "Hopper-v4", "Walker2d-v4"]
+ROBOTS = [
+    "Hopper-v5",
+    "Walker2d-v5",
+    "Ant-v5",
+    "Humanoid-v5",
+    "Humanoid-v4",
+    "Ant-v4",
+    "Hopper-v4",
+    "Walker2d-v4",
+]
 PLANAR = ("Hopper", "Walker2d")
 
 
@@ -35,9 +44,15 @@ PLANAR = ("Hopper", "Walker2d")
         ("Humanoid", "Humanoid-v5", 348, 17),
     ],
 )
-def test_sizes_are_those_of_the_paper(name: str, full_name: str, observation_dim: int, action_dim: int) -> None:
+def test_sizes_are_those_of_the_paper(
+    name: str, full_name: str, observation_dim: int, action_dim: int
+) -> None:
     spec = describe(name)
-    assert (spec.name, spec.observation_dim, spec.action_dim) == (full_name, observation_dim, action_dim)
+    assert (spec.name, spec.observation_dim, spec.action_dim) == (
+        full_name,
+        observation_dim,
+        action_dim,
+    )
     assert (spec.position_dim, spec.max_episode_steps) == (2, 1000)
     assert spec.orientation_dim == (1 if name in PLANAR else 4)
     assert spec.coverage_axes == (("x", "z") if name in PLANAR else ("x", "y"))
@@ -77,7 +92,16 @@ def test_ant_observes_contact_forces_when_asked_to() -> None:
 
 def test_cells_of_the_map() -> None:
     ant = describe("Ant")
-    positions = np.array([[-100.0, -100.0], [-98.4, -97.6], [0.0, 0.0], [99.96, -100.0], [1e30, -1e30], [100.0, 100.0]])
+    positions = np.array(
+        [
+            [-100.0, -100.0],
+            [-98.4, -97.6],
+            [0.0, 0.0],
+            [99.96, -100.0],
+            [1e30, -1e30],
+            [100.0, 100.0],
+        ]
+    )
     np.testing.assert_array_equal(coverage_cell(ant, positions), [0, 1, 5050, 9900, 9900, 9999])
     assert coverage_cell(ant, positions.reshape(2, 3, 2).astype(np.float32)).shape == (2, 3)
     hopper = describe("Hopper")
@@ -99,7 +123,9 @@ def test_any_box_environment_works_without_a_map() -> None:
 
 def test_every_environment_has_a_time_limit() -> None:
     assert describe("Ant", max_episode_steps=70).max_episode_steps == 70
-    gymnasium.register("element-tests/NoLimit-v0", "gymnasium.envs.classic_control.pendulum:PendulumEnv")
+    gymnasium.register(
+        "element-tests/NoLimit-v0", "gymnasium.envs.classic_control.pendulum:PendulumEnv"
+    )
     try:
         assert describe("element-tests/NoLimit").max_episode_steps == 1000
         env = make_env("element-tests/NoLimit-v0")
@@ -115,10 +141,23 @@ def test_every_environment_has_a_time_limit() -> None:
         ("Atn-v5", {}, "There is no environment 'Atn-v5'; did you mean Ant-v5"),
         ("ant", {}, "did you mean Ant-v5"),
         ("HalfCheeta", {}, "did you mean HalfCheetah-v5"),
-        ("Zzyzx", {}, "There is no environment 'Zzyzx'; try one of Hopper.*One of another package: package:Zzyzx"),
+        (
+            "Zzyzx",
+            {},
+            "There is no environment 'Zzyzx'; try one of Hopper.*One of another package: "
+            "package:Zzyzx",
+        ),
         ("Ant-v9", {}, "did you mean Ant-v5"),
-        ("ALE/Breakout-v5", {}, "no environment 'ALE/Breakout-v5' until .* imported: say ale_py:ALE/Breakout-v5.$"),
-        ("mine/Walk-v0", {}, "say package:mine/Walk-v0, where package is the one that registers it"),
+        (
+            "ALE/Breakout-v5",
+            {},
+            "no environment 'ALE/Breakout-v5' until .* imported: say ale_py:ALE/Breakout-v5.$",
+        ),
+        (
+            "mine/Walk-v0",
+            {},
+            "say package:mine/Walk-v0, where package is the one that registers it",
+        ),
         (
             "own_world:OwnWallk-v0",
             {},
@@ -131,11 +170,23 @@ def test_every_environment_has_a_time_limit() -> None:
             {},
             "cannot be made: AttributeError: module 'mujoco' has no attribute 'MjOld'; install",
         ),
-        ("no_such_module:Ant-v5", {}, "Module 'no_such_module' of environment 'Ant-v5' cannot be imported"),
+        (
+            "no_such_module:Ant-v5",
+            {},
+            "Module 'no_such_module' of environment 'Ant-v5' cannot be imported",
+        ),
         ("CartPole-v1", {}, r"'CartPole-v1' acts in Discrete\(2\)"),
         ("Blackjack-v1", {}, "'Blackjack-v1' observes Tuple"),
-        ("Ant", {"legs": 5}, "'Ant-v5' cannot be made: .*unexpected keyword argument 'legs'.* correct the options"),
-        ("Ant", {"max_episode_steps": 0}, "max_episode_steps must be a positive whole number, not 0"),
+        (
+            "Ant",
+            {"legs": 5},
+            "'Ant-v5' cannot be made: .*unexpected keyword argument 'legs'.* correct the options",
+        ),
+        (
+            "Ant",
+            {"max_episode_steps": 0},
+            "max_episode_steps must be a positive whole number, not 0",
+        ),
         ("Ant-v3", {}, "'Ant-v3' cannot be made: .*gymnasium-robotics"),
     ],
 )
@@ -152,21 +203,43 @@ TURN, CHOICE = spaces.Box(-1.0, 1.0, (1,)), spaces.Discrete(2)
 @pytest.mark.parametrize(
     ("seen", "acts", "message"),
     [
-        (VECTOR, CHOICE, "acts in Discrete.*use IntrinsicReplayBuffer with .*DQN.*wrapper ExplorationInfo"),
-        (IMAGE, CHOICE, "a flat Box is needed: use `element on-policy own_world:OwnSpaces-v0`, or .*DQN"),
+        (
+            VECTOR,
+            CHOICE,
+            "acts in Discrete.*use IntrinsicReplayBuffer with .*DQN.*wrapper ExplorationInfo",
+        ),
+        (
+            IMAGE,
+            CHOICE,
+            "a flat Box is needed: use `element on-policy own_world:OwnSpaces-v0`, or .*DQN",
+        ),
         (IMAGE, TURN, "a flat Box is needed: use IntrinsicReplayBuffer with .*SAC"),
         (
             spaces.Dict(a=VECTOR),
             TURN,
             "FlattenObservation and register the result, or use IntrinsicDictReplayBuffer.*SAC",
         ),
-        (spaces.Dict(a=VECTOR), CHOICE, "a flat Box is needed: use IntrinsicDictReplayBuffer with .*DQN"),
-        (spaces.Tuple([CHOICE]), CHOICE, "FlattenObservation and register the result, then use IntrinsicReplayBuffer"),
+        (
+            spaces.Dict(a=VECTOR),
+            CHOICE,
+            "a flat Box is needed: use IntrinsicDictReplayBuffer with .*DQN",
+        ),
+        (
+            spaces.Tuple([CHOICE]),
+            CHOICE,
+            "FlattenObservation and register the result, then use IntrinsicReplayBuffer",
+        ),
         (VECTOR, spaces.MultiDiscrete([2, 2]), "use IntrinsicCallback with .*PPO"),
-        (VECTOR, spaces.Box(-1.0, np.inf, (1,)), "infinite action bounds .*TransformAction.*IntrinsicCallback"),
+        (
+            VECTOR,
+            spaces.Box(-1.0, np.inf, (1,)),
+            "infinite action bounds .*TransformAction.*IntrinsicCallback",
+        ),
     ],
 )
-def test_a_refusal_of_spaces_names_a_way_out(seen: spaces.Space, acts: spaces.Space, message: str) -> None:
+def test_a_refusal_of_spaces_names_a_way_out(
+    seen: spaces.Space, acts: spaces.Space, message: str
+) -> None:
     with pytest.raises(ValueError, match=message) as refusal:
         describe("own_world:OwnSpaces-v0", observation_space=seen, action_space=acts)
     assert "\n" not in str(refusal.value)
@@ -176,13 +249,14 @@ def test_a_missing_dependency_is_one_sentence() -> None:
     if importlib.util.find_spec("Box2D") is not None:
         pytest.skip("Box2D is installed, so nothing is missing")
     with pytest.raises(
-        ValueError, match=r"'BipedalWalker-v3' cannot be made: Box2D is not installed.*what it needs\.$"
+        ValueError,
+        match=r"'BipedalWalker-v3' cannot be made: Box2D is not installed.*what it needs\.$",
     ):
         describe("BipedalWalker")
 
 
 def test_modules_of_worker_processes_do_not_import_jax() -> None:
-    code = "import sys, element_rl.envs.collector; sys.exit('jax' in sys.modules)"
+    code = "import sys, element_rl.acting.collector; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -191,7 +265,9 @@ def test_who_can_fall() -> None:
     assert not any(can_fall(name) for name in ("PointMaze-v0", "Pendulum-v1", "Ant-v3"))
     env = make_env("Hopper", **{HEALTH_OPTION: False})
     env.reset(seed=0)
-    assert not any(env.step(env.action_space.high)[2] for _ in range(200))  # it has fallen long since
+    assert not any(
+        env.step(env.action_space.high)[2] for _ in range(200)
+    )  # it has fallen long since
 
 
 def test_the_physics_is_the_one_that_was_measured_with() -> None:

@@ -53,7 +53,11 @@ def test_any_image_environment(shape: tuple[int, ...]) -> None:
     assert np.array_equal(info["position"], np.zeros(2, np.float32))
     again, _ = env.reset(seed=7)
     assert np.array_equal(first, again)
-    assert [env.step(action)[1] for action in range(3)] == [5.0, 6.0, 7.0]  # counted from 0 here, from 5 there
+    assert [env.step(action)[1] for action in range(3)] == [
+        5.0,
+        6.0,
+        7.0,
+    ]  # counted from 0 here, from 5 there
     frame, _, terminated, truncated, info = env.step(np.int32(0))
     assert env.observation_space.contains(frame)
     assert (terminated, truncated) == (False, True)
@@ -80,15 +84,21 @@ def test_cells_by_hand() -> None:
 
 
 def test_what_cannot_be_used() -> None:
-    with pytest.raises(ValueError, match=r"'CartPole-v1' observes Box.*an image is needed.*AddRenderObservation"):
+    with pytest.raises(
+        ValueError, match=r"'CartPole-v1' observes Box.*an image is needed.*AddRenderObservation"
+    ):
         make_screen("CartPole-v1")
     with pytest.raises(ValueError, match="an image is needed"):
         describe_screen("Colours", shape=(4, 84, 84))
     with pytest.raises(ValueError, match="an image is needed"):
         describe_screen("Colours", dtype=np.float32)
-    with pytest.raises(ValueError, match=r"There is no environment 'Roms'; did you mean .*Rooms-v0"):
+    with pytest.raises(
+        ValueError, match=r"There is no environment 'Roms'; did you mean .*Rooms-v0"
+    ):
         describe_screen("Roms")
-    with pytest.raises(ValueError, match=r"'Rooms-v0' cannot be made: .*unexpected keyword argument 'colour'"):
+    with pytest.raises(
+        ValueError, match=r"'Rooms-v0' cannot be made: .*unexpected keyword argument 'colour'"
+    ):
         describe_screen("rooms", colour="red")
     spec = describe_screen("Colours")
     with pytest.raises(ValueError, match="'Colours-v0' has no coverage map"):

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from car_run import written_run
 
-from element_rl.finetune.command import main
-from element_rl.runs import RunFolder
+from element_rl.commands.finetune import main
+from element_rl.runs.folder import RunFolder
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,5 @@
-"""The transferred and the fresh run beside each other; that being stopped or killed changes nothing; mistakes."""
+"""The transferred and the fresh run beside each other; that being stopped or killed changes
+nothing; mistakes."""
 
 import dataclasses
 import json
@@ -24,15 +25,16 @@ from car_run import (
 )
 from run_outcomes import assert_same, outcome
 
-from element_rl.config import config_from_json
-from element_rl.explore import Interrupted, explore
-from element_rl.finetune import finetune
-from element_rl.finetune.command import _lost, _show, main
-from element_rl.finetune.comparison import area_under_curve, steps_to_reach, table
-from element_rl.finetune.config import task_settings
-from element_rl.finetune.start import transplanted
-from element_rl.launch import create_run
-from element_rl.runs import METRIC_COLUMNS, RunError, RunFolder
+from element_rl.commands.finetune import _lost, _show, main
+from element_rl.runs.folder import METRIC_COLUMNS, RunError, RunFolder
+from element_rl.runs.watching import Interrupted
+from element_rl.training.finetune import finetune
+from element_rl.training.finetune.comparison import area_under_curve, steps_to_reach, table
+from element_rl.training.finetune.config import task_settings
+from element_rl.training.finetune.start import transplanted
+from element_rl.training.off_policy.config import config_from_json
+from element_rl.training.off_policy.explore import explore
+from element_rl.training.off_policy.launch import create_run
 
 
 @pytest.fixture(scope="module")
@@ -42,18 +44,28 @@ def compared(source: RunFolder, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return folder
 
 
-def test_the_actor_is_the_checkpoints_and_the_rest_is_fresh(source: RunFolder, compared: Path) -> None:
+def test_the_actor_is_the_checkpoints_and_the_rest_is_fresh(
+    source: RunFolder, compared: Path
+) -> None:
     transferred = RunFolder.open(compared / "transferred")
     for name, array in transferred.load_policy(0).items():
         for agent, step in enumerate((200, 300)):
             np.testing.assert_array_equal(array[agent], source.load_policy(step)[name][agent])
     scratch = fresh_agents((3, 4))  # the seeds of both runs
     agents = transplanted(AGENT, scratch, source, start(source))
-    for name in ("critics", "target_critics", "critic_optimiser", "actor_optimiser", "log_temperature"):
+    for name in (
+        "critics",
+        "target_critics",
+        "critic_optimiser",
+        "actor_optimiser",
+        "log_temperature",
+    ):
         assert_equal_leaves(getattr(agents, name), getattr(scratch, name))
 
 
-def test_two_runs_a_figure_and_a_summary(compared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_runs_a_figure_and_a_summary(
+    compared: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     summary = json.loads((compared / "summary.json").read_text())
     assert summary["seeds"] == [3, 4]
     assert summary["transferred_step"] == [200, 300]
@@ -62,8 +74,13 @@ def test_two_runs_a_figure_and_a_summary(compared: Path, capsys: pytest.CaptureF
         metrics = RunFolder.open(compared / run).read_metrics()
         assert set(METRIC_COLUMNS) <= metrics.keys()
         assert metrics["step"].max() == 300
-        assert metrics["episodes"][:2].tolist() == [3, 3]  # of 20 steps in the first 60: the explorer's do not count
-    assert summary["mean"]["zero_shot_return"] == pytest.approx(np.mean(summary["zero_shot_return"]))
+        assert metrics["episodes"][:2].tolist() == [
+            3,
+            3,
+        ]  # of 20 steps in the first 60: the explorer's do not count
+    assert summary["mean"]["zero_shot_return"] == pytest.approx(
+        np.mean(summary["zero_shot_return"])
+    )
     for name in ("versions", "commit", "hardware", "transferred_from"):
         assert name in summary
     for kind in ("png", "svg"):
@@ -79,25 +96,39 @@ def test_two_runs_a_figure_and_a_summary(compared: Path, capsys: pytest.CaptureF
     printed = capsys.readouterr().out
     assert f"{compared} is finished at step " in printed
     assert "transfer.png" in printed
-    assert stamps == {path: path.stat().st_mtime_ns for path in compared.rglob("*") if path.is_file()}
+    assert stamps == {
+        path: path.stat().st_mtime_ns for path in compared.rglob("*") if path.is_file()
+    }
 
 
 def test_measures_by_hand() -> None:
     steps = np.array([100, 200, 300, 350])
     returns = np.array([np.nan, 2.0, np.nan, 8.0])
-    assert area_under_curve(steps, returns) == pytest.approx((100 * 2 + 100 * 2 + 100 * 6 + 50 * 8) / 350)
+    assert area_under_curve(steps, returns) == pytest.approx(
+        (100 * 2 + 100 * 2 + 100 * 6 + 50 * 8) / 350
+    )
     assert area_under_curve(steps, np.full(4, np.nan)) is None
     assert steps_to_reach(steps, returns, 5.0) == 350  # the mean of 2 and 8
     assert steps_to_reach(steps, returns, 2.0) == 200
     assert steps_to_reach(steps, returns, 5.1) is None
     assert steps_to_reach(steps, returns, 5.1, zero_shot=6.0) == 0
-    numbers = {"final_return": [1.0, None], "area_under_curve": [1.0, 3.0], "steps_to_reach": [100, None]}
+    numbers = {
+        "final_return": [1.0, None],
+        "area_under_curve": [1.0, 3.0],
+        "steps_to_reach": [100, None],
+    }
     text = table(
-        {"seeds": [0, 1], "transferred_step": [5, 5], "zero_shot_return": [1.5, 2.5], "return_to_reach": 4.0}
+        {
+            "seeds": [0, 1],
+            "transferred_step": [5, 5],
+            "zero_shot_return": [1.5, 2.5],
+            "return_to_reach": 4.0,
+        }
         | {"transferred": numbers, "scratch": numbers}
     )
     assert (
-        text.splitlines()[-1] == "| mean |  | 2 | 1 of 2 seeds | 1 of 2 seeds | 2 | 2 | 1 of 2 seeds | 1 of 2 seeds |"
+        text.splitlines()[-1]
+        == "| mean |  | 2 | 1 of 2 seeds | 1 of 2 seeds | 2 | 2 | 1 of 2 seeds | 1 of 2 seeds |"
     )
 
 
@@ -112,7 +143,8 @@ def after(calls: int) -> Callable[[], bool]:
 
 
 def test_stopped_anywhere_and_continued(source: RunFolder, compared: Path, tmp_path: Path) -> None:
-    """While choosing and in the warm-up; then continued by `explore`, to which it is a run like any other."""
+    """While choosing and in the warm-up; then continued by `explore`, to which it is a run like any
+    other."""
     config = settings(source, compare=False)
     folder = tmp_path / "alone"
     with pytest.raises(Interrupted):
@@ -132,23 +164,49 @@ def test_stopped_anywhere_and_continued(source: RunFolder, compared: Path, tmp_p
 
 
 def test_killed_at_a_random_moment(source: RunFolder, compared: Path, tmp_path: Path) -> None:
-    code = "import sys; from element_rl.finetune.command import main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys; from element_rl.commands.finetune import main; sys.exit(main(sys.argv[1:]))"
     arguments = [
-        *(str(source.path), "--steps", "300", "--episodes", "2", "--log-every", "50", "--checkpoint-every", "100"),
-        *("--critic-warmup", str(WARMUP), "--replay", "kept", "--no-compare", "--out", str(tmp_path / "killed")),
+        *(
+            str(source.path),
+            "--steps",
+            "300",
+            "--episodes",
+            "2",
+            "--log-every",
+            "50",
+            "--checkpoint-every",
+            "100",
+        ),
+        *(
+            "--critic-warmup",
+            str(WARMUP),
+            "--replay",
+            "kept",
+            "--no-compare",
+            "--out",
+            str(tmp_path / "killed"),
+        ),
     ]
     with open(tmp_path / "log.txt", "w") as log:
         process = subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=log, stderr=log)
-    while process.poll() is None and not (tmp_path / "killed" / "checkpoints" / "step_000000000").exists():
+    while (
+        process.poll() is None
+        and not (tmp_path / "killed" / "checkpoints" / "step_000000000").exists()
+    ):
         time.sleep(0.01)
     time.sleep(np.random.default_rng(os.getpid()).uniform(0.0, 1.0))
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert main(arguments) == 0
-    assert_same(outcome(RunFolder.open(compared / "transferred")), outcome(RunFolder.open(tmp_path / "killed")))
+    assert_same(
+        outcome(RunFolder.open(compared / "transferred")),
+        outcome(RunFolder.open(tmp_path / "killed")),
+    )
 
 
-def test_a_run_that_has_not_begun_is_not_begun_from_scratch(source: RunFolder, tmp_path: Path) -> None:
+def test_a_run_that_has_not_begun_is_not_begun_from_scratch(
+    source: RunFolder, tmp_path: Path
+) -> None:
     task, *_ = task_settings(settings(source), source)
     run = create_run(task, tmp_path / "run")
     (run.path / "transfer.json").write_text("{}")
@@ -156,11 +214,15 @@ def test_a_run_that_has_not_begun_is_not_begun_from_scratch(source: RunFolder, t
         explore(task, run, resume=True)
 
 
-def test_mistakes(source: RunFolder, compared: Path, tmp_path: Path, complaint: Callable[..., str]) -> None:
+def test_mistakes(
+    source: RunFolder, compared: Path, tmp_path: Path, complaint: Callable[..., str]
+) -> None:
     run = str(source.path)
     assert "Name the run" in complaint()
     assert "no run folder" in complaint(str(tmp_path / "nowhere"))
-    assert "has no checkpoint of step 7: it has steps 100, 200" in complaint(run, "--checkpoint", "7")
+    assert "has no checkpoint of step 7: it has steps 100, 200" in complaint(
+        run, "--checkpoint", "7"
+    )
     assert "best, last or a number" in complaint(run, "--checkpoint", "first")
     assert "hidden layers of 8 units, not 16" in complaint(run, "--sac.hidden-sizes", "16")
     assert "has 2 agents" in complaint(run, "--seeds", "3")
@@ -170,7 +232,9 @@ def test_mistakes(source: RunFolder, compared: Path, tmp_path: Path, complaint: 
     assert "--anchor-halflife must be above 0" in complaint(run, "--anchor-halflife", "0")
     assert "no fine-tuning in" in complaint("--resume", run)
     for reward, sentence in (("random", "acted at random"), ("rnd", "no complete checkpoint")):
-        create_run(dataclasses.replace(SOURCE, reward=reward, recent_scale=False), tmp_path / reward)
+        create_run(
+            dataclasses.replace(SOURCE, reward=reward, recent_scale=False), tmp_path / reward
+        )
         assert sentence in complaint(str(tmp_path / reward))
     RunFolder.create(tmp_path / "foreign", {"env": CAR, "algorithm": "cql"})
     assert "not a run of element explore" in complaint(str(tmp_path / "foreign"))
@@ -205,7 +269,9 @@ def test_who_lost_a_policy_is_told_of_the_anchor(
 
 
 def test_nothing_is_overwritten(source: RunFolder, compared: Path) -> None:
-    before = {path: path.read_bytes() for path in [*compared.rglob("*.csv"), *source.path.rglob("*.json")]}
+    before = {
+        path: path.read_bytes() for path in [*compared.rglob("*.csv"), *source.path.rglob("*.json")]
+    }
     with pytest.raises(ValueError, match="holds a run that is no fine-tuning"):
         main([str(source.path), "--out", str(source.path)])
     with pytest.raises(ValueError, match='critics was "fresh" and is "kept"'):
@@ -222,7 +288,12 @@ def test_of_two_that_choose_at_once_one_takes_the_folder(source: RunFolder, tmp_
         """While this one chooses, another begins in the same folder and is stopped when it trains."""
         if not seen:
             with pytest.raises(Interrupted):
-                finetune(config, folder, lambda stage, progress: seen.append(stage), lambda: "transferred" in seen)
+                finetune(
+                    config,
+                    folder,
+                    lambda stage, progress: seen.append(stage),
+                    lambda: "transferred" in seen,
+                )
 
     with pytest.raises(RunError, match="already holds a fine-tuning: continue it with --resume"):
         finetune(config, folder, another)

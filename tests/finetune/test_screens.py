@@ -1,7 +1,9 @@
-"""Fine-tuning on screens: which policies are transferred, what of them, and that being stopped changes nothing.
+"""Fine-tuning on screens: which policies are transferred, what of them, and that being stopped
+changes nothing.
 
-The run it starts from is written by hand: in Rooms-v0 a policy that always goes right is at the goal soon, and one that goes
-another way is not. (`test_start.py` and `test_comparison.py` have what is the same for robots.)
+The run it starts from is written by hand: in Rooms-v0 a policy that always goes right is at the
+goal soon, and one that goes another way is not. (`test_start.py` and `test_comparison.py` have what
+is the same for robots.)
 """
 
 import dataclasses
@@ -16,23 +18,23 @@ import numpy as np
 import pytest
 from run_outcomes import assert_same, outcome
 
+from element_rl.acting.evaluators import Evaluator
+from element_rl.acting.screen_episodes import screen_return
 from element_rl.agents import a3c
 from element_rl.agents.a3c import A3CConfig
+from element_rl.commands.finetune import main
 from element_rl.encoders.frozen import load_encoder
 from element_rl.envs import mario_emulator
 from element_rl.envs.screens import MARIO, make_screen
-from element_rl.evaluators import Evaluator
-from element_rl.explore import Interrupted
-from element_rl.finetune import FinetuneConfig, finetune
-from element_rl.finetune.command import main
-from element_rl.finetune.screens import screen_settings, transplanted_policies
-from element_rl.finetune.start import chosen_start
-from element_rl.on_policy.agent import Agent
-from element_rl.on_policy.config import OnPolicyConfig
-from element_rl.on_policy.episodes import screen_return
-from element_rl.on_policy.launch import ENCODER, create_run
-from element_rl.on_policy.training import train
-from element_rl.runs import RunError, RunFolder
+from element_rl.runs.folder import RunError, RunFolder
+from element_rl.runs.watching import Interrupted
+from element_rl.training.finetune import FinetuneConfig, finetune
+from element_rl.training.finetune.screens import screen_settings, transplanted_policies
+from element_rl.training.finetune.start import chosen_start
+from element_rl.training.on_policy.agent import Agent
+from element_rl.training.on_policy.config import OnPolicyConfig
+from element_rl.training.on_policy.launch import ENCODER, create_run
+from element_rl.training.on_policy.training import train
 
 STAY, UP, DOWN, LEFT, RIGHT = range(5)
 SMALL = A3CConfig(channels=(4,), hidden_size=8, local_steps=20, learning_rate=3e-3)
@@ -49,12 +51,19 @@ SOURCE = OnPolicyConfig(
     env_options=ROOMS,
     a3c=SMALL,
 )
-ACTIONS = {100: (STAY, UP), 200: (RIGHT, LEFT), 300: (UP, RIGHT), 340: (RIGHT, RIGHT), 400: (LEFT, STAY)}
+ACTIONS = {
+    100: (STAY, UP),
+    200: (RIGHT, LEFT),
+    300: (UP, RIGHT),
+    340: (RIGHT, RIGHT),
+    400: (LEFT, STAY),
+}
 VALUES = {100: (1.0, 2.0), 200: (3.0, 4.0), 300: (5.0, 6.0), 340: (7.0, 8.0), 400: (9.0, 10.0)}
 
 
 def acting(action: int, value: float, actions: int = 5) -> dict[str, np.ndarray]:
-    """A policy of one agent that as good as always does the same, and a value that is always the same."""
+    """A policy of one agent that as good as always does the same, and a value that is always the
+    same."""
     network = a3c.ActorCritic.create(jax.random.key(action), (84, 84), actions, SMALL)
     policy = {name: np.array(array) for name, array in a3c.policy_parameters(network).items()}
     policy["head_weight"][:] = 0.0
@@ -103,7 +112,9 @@ def test_each_agent_takes_its_own_best_checkpoint(source: RunFolder) -> None:
     assert start(source, checkpoint="340")["transferred_step"] == [340, 340]
 
 
-def test_returns_depend_neither_on_processes_nor_on_how_an_action_is_drawn_from_a_certain_policy() -> None:
+def test_returns_depend_neither_on_processes_nor_on_how_an_action_is_drawn_from_a_certain_policy() -> (
+    None
+):
     options = {"goal_distance": 6, "progress_reward": 0.1, "max_episode_steps": 25}
     seeds = [[(agent, 0, episode) for episode in range(3)] for agent in range(2)]
     found = []
@@ -122,7 +133,9 @@ def test_returns_depend_neither_on_processes_nor_on_how_an_action_is_drawn_from_
     assert found[0][0, 1] == pytest.approx(expected)
 
 
-def test_the_policy_is_transferred_and_the_value_is_fresh(source: RunFolder, compared: Path) -> None:
+def test_the_policy_is_transferred_and_the_value_is_fresh(
+    source: RunFolder, compared: Path
+) -> None:
     task, spec = screen_settings(settings(source), source)
     encoder = load_encoder(source.path / ENCODER)
     begun = RunFolder.open(compared / "transferred").load_policy(0)
@@ -141,7 +154,9 @@ def test_the_policy_is_transferred_and_the_value_is_fresh(source: RunFolder, com
     np.testing.assert_array_equal(fewer["head_weight"][..., -1], one["head_weight"][..., -1])
 
 
-def test_two_runs_a_figure_and_a_summary(source: RunFolder, compared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_runs_a_figure_and_a_summary(
+    source: RunFolder, compared: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     summary = json.loads((compared / "summary.json").read_text())
     assert summary["seeds"] == [3, 4]
     assert summary["transferred_step"] == [200, 300]
@@ -153,7 +168,9 @@ def test_two_runs_a_figure_and_a_summary(source: RunFolder, compared: Path, caps
         assert run.read_summary()["encoder"] == "random"
         assert (run.path / ENCODER / "encoder.safetensors").stat().st_size > 1_000
     first = ours.read_metrics()["extrinsic_return"][:2]
-    np.testing.assert_allclose(first, summary["zero_shot_return"], atol=0.8)  # it acts as it came, from the first step
+    np.testing.assert_allclose(
+        first, summary["zero_shot_return"], atol=0.8
+    )  # it acts as it came, from the first step
     assert (first > theirs.read_metrics()["extrinsic_return"][:2]).all()
     assert ours.checkpoint_steps() == [0, 100, 200]
     assert theirs.checkpoint_steps() == [100, 200]
@@ -167,7 +184,9 @@ def test_two_runs_a_figure_and_a_summary(source: RunFolder, compared: Path, caps
     printed = capsys.readouterr().out
     assert f"{compared} is finished at step " in printed
     assert "transfer.png" in printed
-    assert stamps == {path: path.stat().st_mtime_ns for path in compared.rglob("*") if path.is_file()}
+    assert stamps == {
+        path: path.stat().st_mtime_ns for path in compared.rglob("*") if path.is_file()
+    }
 
 
 def stopping_after(calls: int) -> Callable[[], bool]:
@@ -178,7 +197,8 @@ def stopping_after(calls: int) -> Callable[[], bool]:
 def test_stopped_anywhere_and_continued(
     source: RunFolder, compared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While choosing and while learning, from another directory; then continued as an on-policy run like any other."""
+    """While choosing and while learning, from another directory; then continued as an on-policy run
+    like any other."""
     config, folder = settings(source, compare=False), tmp_path / "alone"
     with pytest.raises(Interrupted):
         finetune(config, folder, stop=stopping_after(3))
@@ -197,7 +217,9 @@ def test_stopped_anywhere_and_continued(
     assert summary["transferred_step"] == [200, 300]
 
 
-def test_a_run_that_has_not_begun_is_not_begun_from_scratch(source: RunFolder, tmp_path: Path) -> None:
+def test_a_run_that_has_not_begun_is_not_begun_from_scratch(
+    source: RunFolder, tmp_path: Path
+) -> None:
     task, _ = screen_settings(settings(source), source)
     run = create_run(task, tmp_path / "run")
     (run.path / "transfer.json").write_text("{}")
@@ -219,19 +241,27 @@ def test_the_task_is_the_run_s_environment_and_options_given_come_first(source: 
 
 
 @pytest.mark.skipif(
-    not all(importlib.util.find_spec(name) for name in ("stable_retro", mario_emulator.ROM_PACKAGE)),
+    not all(
+        importlib.util.find_spec(name) for name in ("stable_retro", mario_emulator.ROM_PACKAGE)
+    ),
     reason="NOT TESTED: Super Mario Bros is not installed; pip install -e '.[mario]' (docs/mario.md)",
 )
 def test_mario_learns_from_a_tenth_of_his_reward_and_returns_are_whole(tmp_path: Path) -> None:
-    explored = dataclasses.replace(SOURCE, env=MARIO, seeds=1, steps=100, env_options=("max_episode_steps=12",))
+    explored = dataclasses.replace(
+        SOURCE, env=MARIO, seeds=1, steps=100, env_options=("max_episode_steps=12",)
+    )
     run = create_run(explored, tmp_path / "mario")
-    run.save_checkpoint(100, {name: array[:1] for name, array in population(200, actions=12).items()}, None, {}, {})
+    run.save_checkpoint(
+        100, {name: array[:1] for name, array in population(200, actions=12).items()}, None, {}, {}
+    )
     config = FinetuneConfig(run.path, steps=24, episodes=1, log_every=12, compare=False)
     assert screen_settings(config, run)[0].reward_options == ("scale=0.1",)
     summary = finetune(config, tmp_path / "out")
     metrics = RunFolder.open(tmp_path / "out").read_metrics()
     assert summary["extrinsic_return"][0] > 10.0  # right with A and B (action 4), in pixels
-    np.testing.assert_allclose(metrics["reward_mean"] * 12 * 10, metrics["extrinsic_return"], rtol=1e-4)
+    np.testing.assert_allclose(
+        metrics["reward_mean"] * 12 * 10, metrics["extrinsic_return"], rtol=1e-4
+    )
 
 
 def test_mistakes(source: RunFolder, tmp_path: Path, complaint: Callable[..., str]) -> None:
@@ -253,7 +283,9 @@ def test_mistakes(source: RunFolder, tmp_path: Path, complaint: Callable[..., st
     assert "acted at random" in complaint(str(tmp_path / "random"))
     others = create_run(SOURCE, tmp_path / "others")
     others.save_checkpoint(100, population(100, actions=4), None, {}, {})
-    assert "choose among 4 actions, but Rooms-v0 with these options has 5" in complaint(str(others.path))
+    assert "choose among 4 actions, but Rooms-v0 with these options has 5" in complaint(
+        str(others.path)
+    )
     RunFolder.create(tmp_path / "foreign", {"on_policy": True, "settings": {"colour": "red"}})
     assert "not an on-policy run of this version" in complaint(str(tmp_path / "foreign"))
     assert not (tmp_path / "out").exists()

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from car_run import ACTIONS, EPISODE, SMALL, start
 
-from element_rl.config import ExploreConfig, config_from_json, parsed_options
-from element_rl.finetune import FinetuneConfig, finetune
-from element_rl.finetune.config import task_settings
-from element_rl.launch import create_run
-from element_rl.runs import RunFolder
+from element_rl.runs.folder import RunFolder
+from element_rl.training.finetune import FinetuneConfig, finetune
+from element_rl.training.finetune.config import task_settings
+from element_rl.training.off_policy.config import ExploreConfig, config_from_json, parsed_options
+from element_rl.training.off_policy.launch import create_run
 
 
 def test_each_agent_takes_its_own_best_checkpoint(source: RunFolder) -> None:
@@ -23,7 +23,9 @@ def test_each_agent_takes_its_own_best_checkpoint(source: RunFolder) -> None:
         np.testing.assert_allclose(entry["return"], costs, rtol=1e-4)
         assert entry["returns"].shape == (2, 2)
     assert transfer["transferred_step"] == [200, 300]
-    np.testing.assert_allclose(transfer["zero_shot_return"], [-0.1 * 0.1**2 * 20, -0.1 * 0.05**2 * 20], rtol=1e-3)
+    np.testing.assert_allclose(
+        transfer["zero_shot_return"], [-0.1 * 0.1**2 * 20, -0.1 * 0.05**2 * 20], rtol=1e-3
+    )
 
 
 def test_more_checkpoints_than_candidates(source: RunFolder) -> None:
@@ -40,9 +42,13 @@ def test_last_and_numbered(source: RunFolder) -> None:
 def test_a_policy_is_judged_by_the_task_as_it_is(tmp_path: Path) -> None:
     """Exploring had the robot's falls not end its episodes; the task does, unless told otherwise."""
     run = create_run(
-        ExploreConfig("Hopper-v5", steps=100, env_options=("max_episode_steps=50",), sac=SMALL), tmp_path / "run"
+        ExploreConfig("Hopper-v5", steps=100, env_options=("max_episode_steps=50",), sac=SMALL),
+        tmp_path / "run",
     )
-    assert parsed_options(config_from_json(run.config["settings"]))["terminate_when_unhealthy"] is False
+    assert (
+        parsed_options(config_from_json(run.config["settings"]))["terminate_when_unhealthy"]
+        is False
+    )
     shapes = {"weight_0": (1, 11, 8), "bias_0": (1, 8), "weight_1": (1, 8, 6), "bias_1": (1, 6)}
     policy = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
     run.save_checkpoint(100, policy, None, {}, {})
@@ -53,7 +59,9 @@ def test_a_policy_is_judged_by_the_task_as_it_is(tmp_path: Path) -> None:
     assert options() == {"max_episode_steps": 50, "terminate_when_unhealthy": True}
     assert options("terminate_when_unhealthy=false")["terminate_when_unhealthy"] is False
     assert options("max_episode_steps=70")["max_episode_steps"] == 70
-    with pytest.raises(ValueError, match=r"take 11 observations and give 3 actions, but Hopper-v5 .* has 12 and 3"):
+    with pytest.raises(
+        ValueError, match=r"take 11 observations and give 3 actions, but Hopper-v5 .* has 12 and 3"
+    ):
         options("exclude_current_positions_from_observation=false")
 
     def complaint(*given: str) -> str:
@@ -63,8 +71,10 @@ def test_a_policy_is_judged_by_the_task_as_it_is(tmp_path: Path) -> None:
         return str(caught.value)
 
     assert complaint().endswith(
-        "explored with terminate_when_unhealthy=false and the task has terminate_when_unhealthy=true: take --replay fresh, "
-        "explore with --env-options terminate_when_unhealthy=true, or add --env-options terminate_when_unhealthy=false here."
+        "explored with terminate_when_unhealthy=false and the task has "
+        "terminate_when_unhealthy=true: take --replay fresh, "
+        "explore with --env-options terminate_when_unhealthy=true, or add --env-options "
+        "terminate_when_unhealthy=false here."
     )
     same = "terminate_when_unhealthy=false"
     assert "explored without ctrl_cost_weight and the task has ctrl_cost_weight=0.5" in complaint(

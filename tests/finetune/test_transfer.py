@@ -1,4 +1,5 @@
-"""What is transferred: actor, critics, temperature and experience; and when the actor begins to learn."""
+"""What is transferred: actor, critics, temperature and experience; and when the actor begins to
+learn."""
 
 import dataclasses
 from pathlib import Path
@@ -20,17 +21,18 @@ from car_run import (
 )
 from run_outcomes import assert_same, outcome
 
-from element_rl import replay as ring
 from element_rl.agents import sac
 from element_rl.agents.networks import divergence, policy_parameters, squashed_gaussian
 from element_rl.agents.sac import Batch
-from element_rl.config import resolved
-from element_rl.explore import Explorer, Interrupted
-from element_rl.finetune import finetune
-from element_rl.finetune.config import task_settings
-from element_rl.finetune.experience import kept_chunks
-from element_rl.finetune.start import transplanted
-from element_rl.runs import RunError, RunFolder
+from element_rl.replay import ring
+from element_rl.runs.folder import RunError, RunFolder
+from element_rl.runs.watching import Interrupted
+from element_rl.training.finetune import finetune
+from element_rl.training.finetune.config import task_settings
+from element_rl.training.finetune.experience import kept_chunks
+from element_rl.training.finetune.start import transplanted
+from element_rl.training.off_policy.config import resolved
+from element_rl.training.off_policy.explore import Explorer
 
 
 def test_critics_and_temperature_are_kept_on_request(source: RunFolder) -> None:
@@ -43,12 +45,18 @@ def test_critics_and_temperature_are_kept_on_request(source: RunFolder) -> None:
     np.testing.assert_allclose(jnp.exp(only_critics.log_temperature), 0.2, rtol=1e-6)
     # fewer agents than the run has
     first = jax.jit(lambda agents: jax.tree.map(lambda leaf: leaf[:1], agents))(scratch)
-    fewer = transplanted(AGENT, first, source, start(source, checkpoint="last", seeds=1), critics="kept")
-    np.testing.assert_array_equal(fewer.critics.networks.biases[0], learned.critics.networks.biases[0][:1])
+    fewer = transplanted(
+        AGENT, first, source, start(source, checkpoint="last", seeds=1), critics="kept"
+    )
+    np.testing.assert_array_equal(
+        fewer.critics.networks.biases[0], learned.critics.networks.biases[0][:1]
+    )
 
 
 @pytest.mark.parametrize("what", ["critics", "temperature"])
-def test_only_the_newest_checkpoint_has_something_to_keep(source: RunFolder, tmp_path: Path, what: str) -> None:
+def test_only_the_newest_checkpoint_has_something_to_keep(
+    source: RunFolder, tmp_path: Path, what: str
+) -> None:
     with pytest.raises(RunError, match=f"--{what} kept needs the newest checkpoint .* step 400"):
         finetune(settings(source, **{what: "kept"}), tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -81,12 +89,16 @@ def test_it_acts_from_the_first_step_and_the_actor_waits_for_the_critics(source:
         assert not np.array_equal(agents.actor.network.biases[1], before["bias_1"])
 
 
-@pytest.mark.parametrize(("size", "episodes"), [({}, 4), ({"replay_size": 75, "chunk_steps": 10}, 3)])
+@pytest.mark.parametrize(
+    ("size", "episodes"), [({}, 4), ({"replay_size": 75, "chunk_steps": 10}, 3)]
+)
 def test_the_replay_begins_with_the_newest_experience_and_nothing_else_does(
     source: RunFolder, size: dict[str, int], episodes: int
 ) -> None:
     @jax.jit
-    def sample(replay: ring.Replay, agent: jax.Array, tail: jax.Array, count: jax.Array) -> ring.Transitions:
+    def sample(
+        replay: ring.Replay, agent: jax.Array, tail: jax.Array, count: jax.Array
+    ) -> ring.Transitions:
         own = jax.tree.map(lambda leaf: leaf[agent], replay)
         return ring.sample(own, jax.random.key(0), 500, tail[None], count[None])
 
@@ -96,16 +108,22 @@ def test_the_replay_begins_with_the_newest_experience_and_nothing_else_does(
         replay, ledger = jax.device_get(explorer.learner.state.replay), explorer.learner.ledger
         for agent, (records, kept) in enumerate(zip(experience(), (episodes, 3), strict=True)):
             newest = -sum(LENGTHS[agent][-kept:]) - kept  # records
-            records = {name: array[newest:][~records["final"][newest:]] for name, array in records.items()}
+            records = {
+                name: array[newest:][~records["final"][newest:]] for name, array in records.items()
+            }
             count = int(ledger.sample_count[agent])
             order = (ledger.sample_tail[agent] + np.arange(count)) % task.replay_size
             slots = replay.sampleable[agent, order]
             np.testing.assert_array_equal(replay.observation[agent, slots, 0], records["number"])
-            np.testing.assert_allclose(replay.extrinsic_reward[agent, slots], records["reward"], rtol=1e-6)
+            np.testing.assert_allclose(
+                replay.extrinsic_reward[agent, slots], records["reward"], rtol=1e-6
+            )
             np.testing.assert_array_equal(replay.terminated[agent, slots], records["terminated"])
             # What is learned from in the first update.
             batch = jax.device_get(
-                sample(explorer.learner.state.replay, agent, ledger.sample_tail[agent], np.int64(count))
+                sample(
+                    explorer.learner.state.replay, agent, ledger.sample_tail[agent], np.int64(count)
+                )
             )
             drawn = batch.observation[:, 0]
             assert set(drawn.tolist()) <= set(records["number"].tolist())
@@ -114,7 +132,9 @@ def test_the_replay_begins_with_the_newest_experience_and_nothing_else_does(
             np.testing.assert_array_equal(batch.next_observation[:, 1], -drawn - 1)
         assert explorer.step == explorer.learner.updates == 0
         for name, array in explorer.tracker.to_arrays().items():
-            assert not np.any(array[np.isfinite(array)]), name  # the best return so far is minus infinity
+            assert not np.any(array[np.isfinite(array)]), (
+                name
+            )  # the best return so far is minus infinity
 
 
 def test_a_held_actor_leaves_the_critics_learning() -> None:
@@ -122,7 +142,10 @@ def test_a_held_actor_leaves_the_critics_learning() -> None:
     draws = np.random.default_rng(0).standard_normal((8, 7)).astype(np.float32)
     batch = Batch(draws[:, :2], np.tanh(draws[:, 2:3]), draws[:, 3], draws[:, 4:6], draws[:, 6] > 1)
     update = jax.jit(sac.update, static_argnames="config")
-    learning, held = (update(state, batch, jax.random.key(1), SMALL, jnp.array(learns))[0] for learns in (True, False))
+    learning, held = (
+        update(state, batch, jax.random.key(1), SMALL, jnp.array(learns))[0]
+        for learns in (True, False)
+    )
     for name in ("critics", "target_critics", "critic_optimiser"):
         assert_equal_leaves(getattr(learning, name), getattr(held, name))
     for name in ("actor", "actor_optimiser", "log_temperature", "temperature_optimiser"):
@@ -130,7 +153,9 @@ def test_a_held_actor_leaves_the_critics_learning() -> None:
         assert any(
             not np.array_equal(new, old)
             for new, old in zip(
-                jax.tree.leaves(getattr(learning, name)), jax.tree.leaves(getattr(state, name)), strict=True
+                jax.tree.leaves(getattr(learning, name)),
+                jax.tree.leaves(getattr(state, name)),
+                strict=True,
             )
         )
 
@@ -144,16 +169,23 @@ def test_an_anchor_costs_its_weight_in_values_for_every_nat() -> None:
     nats = float(jnp.mean(divergence(state.actor, other.actor, draws[:, :2])))
     plain, metrics = sac.actor_loss(*given)
     held, _ = sac.actor_loss(*given, sac.Anchor(other.actor, jnp.array(0.5)))
-    assert float(held) == pytest.approx(float(plain) + 0.5 * float(jnp.mean(jnp.abs(values))) * nats, rel=1e-5)
+    assert float(held) == pytest.approx(
+        float(plain) + 0.5 * float(jnp.mean(jnp.abs(values))) * nats, rel=1e-5
+    )
     assert set(metrics) == {"actor_loss", "policy_entropy"}
-    # It pulls by its divergence alone: no gradient comes through the unit, and none where nothing has been left.
+    # It pulls by its divergence alone: no gradient comes through the unit, and none where nothing
+    # has been left.
     gradient = jax.grad(lambda actor, anchor: sac.actor_loss(actor, *given[1:], anchor)[0])
     at_anchor = gradient(state.actor, sac.Anchor(state.actor, jnp.array(0.5)))
-    for own, without in zip(jax.tree.leaves(at_anchor), jax.tree.leaves(gradient(state.actor, None)), strict=True):
+    for own, without in zip(
+        jax.tree.leaves(at_anchor), jax.tree.leaves(gradient(state.actor, None)), strict=True
+    ):
         np.testing.assert_allclose(own, without, atol=1e-6)
 
 
-def test_an_anchor_holds_the_actor_fades_and_is_there_again_after_a_stop(source: RunFolder, tmp_path: Path) -> None:
+def test_an_anchor_holds_the_actor_fades_and_is_there_again_after_a_stop(
+    source: RunFolder, tmp_path: Path
+) -> None:
     def moved(name: str) -> float:
         run = RunFolder.open(tmp_path / name)
         before, after = run.load_policy(0), run.load_policy(300)
@@ -161,7 +193,9 @@ def test_an_anchor_holds_the_actor_fades_and_is_there_again_after_a_stop(source:
 
     config = settings(source, compare=False, critic_warmup=0, anchor=1e4, anchor_halflife=1e6)
     finetune(config, tmp_path / "held")
-    finetune(dataclasses.replace(config, anchor_halflife=1e-3), tmp_path / "faded")  # gone after the first update
+    finetune(
+        dataclasses.replace(config, anchor_halflife=1e-3), tmp_path / "faded"
+    )  # gone after the first update
     finetune(dataclasses.replace(config, anchor=0.0), tmp_path / "free")
     assert moved("held") < 0.2 * moved("free")
     assert moved("faded") == pytest.approx(moved("free"), rel=0.05)

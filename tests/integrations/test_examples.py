@@ -21,7 +21,8 @@ torch.set_num_threads(1)
 
 
 def test_the_loop_of_one_file_learns(monkeypatch, capsys) -> None:
-    """tests/test_documents.py runs all examples, with fewer steps than this one takes before it learns."""
+    """tests/test_documents.py runs all examples, with fewer steps than this one takes before it
+    learns."""
     monkeypatch.setattr(sys, "argv", ["cleanrl_style_loop.py", "--steps", "1010"])
     runpy.run_path(str(EXAMPLES / "cleanrl_style_loop.py"), run_name="__main__")
     random, ours = capsys.readouterr().out.strip().splitlines()
@@ -50,7 +51,9 @@ def test_the_zoos_settings_for_sac_make_a_model(env: str) -> None:
     settings = yaml.safe_load((EXAMPLES / "rl_zoo" / "sac.yml").read_text())[env]
     (callback,) = callbacks_of(settings)
     assert isinstance(callback, LogIntrinsic)
-    settings["replay_buffer_class"] = eval(settings["replay_buffer_class"], {"get_class_by_name": class_by_name})
+    settings["replay_buffer_class"] = eval(
+        settings["replay_buffer_class"], {"get_class_by_name": class_by_name}
+    )
     steps = settings.pop("n_timesteps")
     model = stable_baselines3.SAC(
         env=gymnasium.make(env, **settings.pop("env_kwargs", {})), buffer_size=2_000, **settings
@@ -65,7 +68,9 @@ def test_the_zoos_settings_for_ppo_make_a_callback() -> None:
     settings = yaml.safe_load((EXAMPLES / "rl_zoo" / "ppo.yml").read_text())["MountainCar-v0"]
     (callback,) = callbacks_of(settings)
     assert isinstance(callback, IntrinsicCallback)
-    model = stable_baselines3.PPO("MlpPolicy", "MountainCar-v0", n_steps=settings["n_steps"], device="cpu")
+    model = stable_baselines3.PPO(
+        "MlpPolicy", "MountainCar-v0", n_steps=settings["n_steps"], device="cpu"
+    )
     model.learn(settings["n_steps"], callback)
     assert callback.bonus is not None
     assert callback.bonus.observed == settings["n_steps"]

@@ -1,4 +1,5 @@
-"""The wrapper's numbers by hand and against the library's own; every autoreset mode; other libraries' wrappers around it."""
+"""The wrapper's numbers by hand and against the library's own; every autoreset mode; other
+libraries' wrappers around it."""
 
 from typing import Any
 
@@ -48,13 +49,19 @@ def walk(env: gymnasium.Env, *moves: float) -> list[dict[str, Any]]:
 
 def test_the_numbers_by_hand() -> None:
     env = ExplorationInfo(
-        Walk(), position=(0,), states=positions_themselves, cells=16, num_neighbours=2, entropy_order=2
+        Walk(),
+        position=(0,),
+        states=positions_themselves,
+        cells=16,
+        num_neighbours=2,
+        entropy_order=2,
     )
     first = walk(env, 1, 1, -1, -1)  # at 1, 2, 1, 0
     assert [info["novelty"] for info in first] == [0, 0, 0, 0]  # nothing is remembered yet
     assert [info["coverage"] for info in first] == [1, 2, 2, 3]
     assert ["episode_entropy" in info for info in first] == [False, False, False, True]
-    # The Gram matrix of 1, 2, 1, 0 over its trace: entries κ(0)/4, κ(1)/4 or κ(2)/4. H2 = −log2 of the sum of their squares.
+    # The Gram matrix of 1, 2, 1, 0 over its trace: entries κ(0)/4, κ(1)/4 or κ(2)/4. H2 = −log2 of
+    # the sum of their squares.
     ones, twos = 2 * 4, 2 * 1  # pairs at distance 1, at distance 2; six entries have distance 0
     sum_of_squares = (6 + ones * np.exp(-0.5) ** 2 + twos * np.exp(-2.0) ** 2) / 16
     assert first[-1]["episode_entropy"] == pytest.approx(-np.log2(sum_of_squares), abs=1e-5)
@@ -79,7 +86,9 @@ def test_a_robot_is_measured_as_evaluation_measures_it() -> None:
             states.append(encoder(jnp.asarray(observation), jnp.asarray(position)))
             done = terminated or truncated
         entropies.append(info["episode_entropy"])
-        assert info["episode_entropy"] == pytest.approx(float(renyi_entropy(jnp.stack(states), 1.001)), abs=1e-4)
+        assert info["episode_entropy"] == pytest.approx(
+            float(renyi_entropy(jnp.stack(states), 1.001)), abs=1e-4
+        )
     assert info["coverage"] == len(cells)
     assert entropies[0] != entropies[1]
     assert info["novelty"] > 0
@@ -87,7 +96,10 @@ def test_a_robot_is_measured_as_evaluation_measures_it() -> None:
 
 def test_the_environment_is_left_as_it_is() -> None:
     plain, env = Walk(), ExplorationInfo(Walk(), position=("x",))
-    assert (env.observation_space, env.action_space) == (plain.observation_space, plain.action_space)
+    assert (env.observation_space, env.action_space) == (
+        plain.observation_space,
+        plain.action_space,
+    )
     plain.reset(seed=1), env.reset(seed=1)
     for _ in range(4):
         ours, theirs = env.step(np.array([0.5])), plain.step(np.array([0.5]))
@@ -114,9 +126,13 @@ MOVES = np.random.default_rng(0).uniform(-1, 1, (24, 3, 1)).astype(np.float32)
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_vector_environments_in_every_autoreset_mode(mode: AutoresetMode) -> None:
-    """Three environments, each given its own moves, see what their twins beside them see; they remember all in common."""
+    """Three environments, each given its own moves, see what their twins beside them see; they
+    remember all in common."""
     envs = VectorExplorationInfo(
-        SyncVectorEnv([Walk] * 3, autoreset_mode=mode), position=("x",), states=positions_themselves, entropy_order=2
+        SyncVectorEnv([Walk] * 3, autoreset_mode=mode),
+        position=("x",),
+        states=positions_themselves,
+        entropy_order=2,
     )
     twins = [Walk() for _ in range(3)]
     paths: list[list[float]] = [[] for _ in twins]
@@ -138,7 +154,9 @@ def test_vector_environments_in_every_autoreset_mode(mode: AutoresetMode) -> Non
                 continue
             _, _, terminated, truncated, _ = twin.step(moves[row])
             nearest = np.sort(np.abs(np.array(remembered) - np.float32(twin.x)))[:3]
-            assert infos["novelty"][row] == pytest.approx(np.log1p(np.linalg.norm(nearest)), abs=1e-5)
+            assert infos["novelty"][row] == pytest.approx(
+                np.log1p(np.linalg.norm(nearest)), abs=1e-5
+            )
             assert infos["_novelty"][row]
             paths[row].append(np.float32(twin.x))
             ended[row] = terminated or truncated
@@ -184,12 +202,17 @@ class WalkOfParts(Walk):
 
 def test_dictionaries_are_the_same_states() -> None:
     def vector(kind: type[gymnasium.Env]) -> list[list[float]]:
-        envs = VectorExplorationInfo(SyncVectorEnv([kind] * 3, autoreset_mode=AutoresetMode.SAME_STEP), entropy_order=2)
+        envs = VectorExplorationInfo(
+            SyncVectorEnv([kind] * 3, autoreset_mode=AutoresetMode.SAME_STEP), entropy_order=2
+        )
         envs.reset(seed=0)
         return [envs.step(moves)[4]["novelty"].tolist() for moves in MOVES[:12]]
 
     assert vector(WalkOfParts) == vector(Walk)
-    plain, parts = (walk(ExplorationInfo(kind(), entropy_order=2), 1, 1, -1, -1)[-1] for kind in (Walk, WalkOfParts))
+    plain, parts = (
+        walk(ExplorationInfo(kind(), entropy_order=2), 1, 1, -1, -1)[-1]
+        for kind in (Walk, WalkOfParts)
+    )
     assert plain["episode_entropy"] == parts["episode_entropy"] > 0
 
 
@@ -249,7 +272,8 @@ def test_stable_baselines3_logs_it() -> None:
 
     def make() -> gymnasium.Env:
         return Monitor(
-            ExplorationInfo(Walk(), position=("x",)), info_keywords=("episode_entropy", "coverage", "novelty")
+            ExplorationInfo(Walk(), position=("x",)),
+            info_keywords=("episode_entropy", "coverage", "novelty"),
         )
 
     envs = DummyVecEnv([make, make])

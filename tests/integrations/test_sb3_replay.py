@@ -1,4 +1,5 @@
-"""The replay buffer in real models: the bonus, and nothing else, reaches the learner; nothing is lost or mixed up."""
+"""The replay buffer in real models: the bonus, and nothing else, reaches the learner; nothing is
+lost or mixed up."""
 
 from typing import Any
 
@@ -13,14 +14,27 @@ from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import VecNormalize
 
 from element_rl.encoders.state import make_state_encoder
-from element_rl.integrations.sb3 import IntrinsicDictReplayBuffer, IntrinsicReplayBuffer, LogIntrinsic
+from element_rl.integrations.sb3 import (
+    IntrinsicDictReplayBuffer,
+    IntrinsicReplayBuffer,
+    LogIntrinsic,
+)
 
-RND = {"reward": "rnd", "options": {"feature_dim": 4, "target_sizes": (8,), "predictor_sizes": (8,)}}
-ELEMENT = {"reward": "element", "total_steps": 200, "options": {"update_interval": 20, "update_steps": 10}}
+RND = {
+    "reward": "rnd",
+    "options": {"feature_dim": 4, "target_sizes": (8,), "predictor_sizes": (8,)},
+}
+ELEMENT = {
+    "reward": "element",
+    "total_steps": 200,
+    "options": {"update_interval": 20, "update_steps": 10},
+}
 SIZES = {"max_episode_steps": 9}
 
 
-def make_model(kind: Any = stable_baselines3.SAC, env: Any = None, bonus: dict | None = None, **options: Any) -> Any:
+def make_model(
+    kind: Any = stable_baselines3.SAC, env: Any = None, bonus: dict | None = None, **options: Any
+) -> Any:
     """A tiny model; without a bonus a plain one."""
     env = walks(1) if env is None else env
     settings = {
@@ -33,7 +47,9 @@ def make_model(kind: Any = stable_baselines3.SAC, env: Any = None, bonus: dict |
     }
     if bonus is not None:
         dictionary = hasattr(env.observation_space, "spaces")
-        settings["replay_buffer_class"] = IntrinsicDictReplayBuffer if dictionary else IntrinsicReplayBuffer
+        settings["replay_buffer_class"] = (
+            IntrinsicDictReplayBuffer if dictionary else IntrinsicReplayBuffer
+        )
         settings["replay_buffer_kwargs"] = {**SIZES, **bonus}
     policy = "MultiInputPolicy" if hasattr(env.observation_space, "spaces") else "MlpPolicy"
     return kind(policy, env, **{**settings, **options})
@@ -53,7 +69,9 @@ def test_a_bonus_of_weight_zero_leaves_training_bit_for_bit_as_it_was(num_envs: 
 
 def test_the_reward_of_the_environment_does_not_matter_where_only_the_bonus_counts() -> None:
     ours, others, rewarded = (
-        make_model(env=walks(1, reward_scale=scale), bonus={**ELEMENT, "intrinsic_only": only}).learn(60)
+        make_model(
+            env=walks(1, reward_scale=scale), bonus={**ELEMENT, "intrinsic_only": only}
+        ).learn(60)
         for scale, only in ((1.0, True), (100.0, True), (100.0, False))
     )
     assert np.array_equal(parameters_of(ours), parameters_of(others))
@@ -71,7 +89,9 @@ def test_what_the_critic_is_told_changes_by_the_weighted_bonus_and_nothing_else(
     bonus = batches[1.0].rewards.numpy()
     assert bonus.std() > 0
     np.testing.assert_allclose(batches[3.0].rewards, 3 * bonus, rtol=1e-6)
-    np.testing.assert_allclose(batches[2.0].rewards - batches[0.0].rewards, 2 * bonus, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        batches[2.0].rewards - batches[0.0].rewards, 2 * bonus, rtol=1e-5, atol=1e-6
+    )
     for name in ("observations", "actions", "next_observations", "dones"):
         parts = [getattr(batch, name).numpy() for batch in batches.values()]
         assert all(np.array_equal(part, parts[0]) for part in parts)
@@ -82,7 +102,9 @@ def test_what_the_critic_is_told_changes_by_the_weighted_bonus_and_nothing_else(
 def test_every_off_policy_algorithm_learns_from_the_bonus(name: str) -> None:
     discrete = name.endswith("DQN")
     with foreign_code():
-        model = make_model(algorithm(name), walks(2, discrete=discrete), ELEMENT, train_freq=8, gradient_steps=2)
+        model = make_model(
+            algorithm(name), walks(2, discrete=discrete), ELEMENT, train_freq=8, gradient_steps=2
+        )
         before = parameters_of(model)
         model.learn(64)
     assert np.isfinite(parameters_of(model)).all()
@@ -100,7 +122,9 @@ def test_dict_observations_are_seen_part_by_part() -> None:
     batch = buffer.sample(8)
     assert set(batch.observations) == {"place", "phase"}
     phases = np.eye(3, dtype=np.float32)[buffer.next_observations["phase"][:10, 1, 0]]
-    vectors = np.concatenate([phases, buffer.next_observations["place"][:10, 1]], axis=1)  # Gymnasium sorts the names
+    vectors = np.concatenate(
+        [phases, buffer.next_observations["place"][:10, 1]], axis=1
+    )  # Gymnasium sorts the names
     assert list(buffer.observation_space) == ["phase", "place"]
     np.testing.assert_allclose(states_in(buffer)[1:20:2], encoded(vectors), rtol=1e-5, atol=1e-6)
 
@@ -111,14 +135,17 @@ def test_the_bonus_sees_raw_observations_and_the_agent_normalised_ones() -> None
     buffer = model.replay_buffer
     raw = buffer.next_observations[: buffer.pos].reshape(-1, 3)
     np.testing.assert_allclose(states_in(buffer)[: len(raw)], encoded(raw), rtol=1e-5, atol=1e-6)
-    assert np.abs(encoded(env.normalize_obs(raw)) - encoded(raw)).max() > 0.1  # so that the check above could fail
+    assert (
+        np.abs(encoded(env.normalize_obs(raw)) - encoded(raw)).max() > 0.1
+    )  # so that the check above could fail
     set_random_seed(5)
     mixed = buffer.sample(32, env)
     buffer.weight = 0.0
     set_random_seed(5)
     plain = buffer.sample(32, env)
     where = [
-        int(np.flatnonzero((env.normalize_obs(raw) == row).all(axis=1))[0]) for row in plain.next_observations.numpy()
+        int(np.flatnonzero((env.normalize_obs(raw) == row).all(axis=1))[0])
+        for row in plain.next_observations.numpy()
     ]
     extrinsic = buffer.rewards[: buffer.pos].reshape(-1)[where]
     np.testing.assert_allclose(plain.rewards[:, 0], env.normalize_reward(extrinsic), rtol=1e-6)
@@ -128,7 +155,9 @@ def test_the_bonus_sees_raw_observations_and_the_agent_normalised_ones() -> None
 
 
 def test_the_same_seed_gives_the_same_policy() -> None:
-    first, second, other = (make_model(bonus={**ELEMENT, "seed": seed}).learn(60) for seed in (0, 0, 1))
+    first, second, other = (
+        make_model(bonus={**ELEMENT, "seed": seed}).learn(60) for seed in (0, 0, 1)
+    )
     assert np.array_equal(parameters_of(first), parameters_of(second))
     assert not np.array_equal(parameters_of(first), parameters_of(other))
 
@@ -148,7 +177,9 @@ def test_a_saved_buffer_gives_the_same_batches_and_rewards(tmp_path) -> None:
             assert np.array_equal(ours, theirs)
 
 
-def test_episodes_that_a_second_learn_or_a_loaded_buffer_leaves_unfinished_are_not_continued(tmp_path) -> None:
+def test_episodes_that_a_second_learn_or_a_loaded_buffer_leaves_unfinished_are_not_continued(
+    tmp_path,
+) -> None:
     model = make_model(env=walks(2, stride=0.0), bonus=ELEMENT, learning_starts=1000).learn(
         22
     )  # eleven steps: nine, then two
@@ -174,7 +205,9 @@ def test_before_an_episode_has_ended_rewards_are_zero_and_it_is_said_once() -> N
         model.learn(7)
     assert len(warned) == 1
     assert not model.replay_buffer.sample(8).rewards.any()
-    model.learn(20, reset_num_timesteps=False)  # of one episode alone there would be nothing to compare
+    model.learn(
+        20, reset_num_timesteps=False
+    )  # of one episode alone there would be nothing to compare
     assert model.replay_buffer.sample(32).rewards.any()
 
 
@@ -190,7 +223,10 @@ def test_what_is_logged(tmp_path) -> None:
     model.set_logger(Kept(str(tmp_path), []))
     model.learn(60, callback=LogIntrinsic(), log_interval=1)
     names = {name for name in written[-1] if name.startswith("intrinsic/")}
-    assert names == {f"intrinsic/{name}" for name in ("reward", "reward_episodic", "reward_lifelong", "memory_size")}
+    assert names == {
+        f"intrinsic/{name}"
+        for name in ("reward", "reward_episodic", "reward_lifelong", "memory_size")
+    }
     with pytest.raises(ValueError, match="LogIntrinsic is for models"):
         make_model().learn(3, callback=LogIntrinsic())
 
@@ -235,12 +271,16 @@ def states_in(buffer: IntrinsicReplayBuffer) -> np.ndarray:
 
 def encoded(vectors: np.ndarray) -> np.ndarray:
     encoder = make_state_encoder(0, vectors.shape[1])
-    return np.asarray(jax.vmap(encoder)(jnp.asarray(vectors, jnp.float32), jnp.zeros((len(vectors), 0))))
+    return np.asarray(
+        jax.vmap(encoder)(jnp.asarray(vectors, jnp.float32), jnp.zeros((len(vectors), 0)))
+    )
 
 
 def test_without_a_word_of_its_length_a_run_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in the README: only the reward is named. Nothing is learned here, which would take long."""
-    model = make_model(bonus={"reward": "element"}, learning_starts=10_000, buffer_size=2_000).learn(1_200)
+    model = make_model(
+        bonus={"reward": "element"}, learning_starts=10_000, buffer_size=2_000
+    ).learn(1_200)
     assert 50 < model.replay_buffer.bonus.memory_size < 110
 
 
@@ -254,6 +294,8 @@ def test_a_batch_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model = make_model(bonus=RND).learn(40)
     source, read = model.replay_buffer.bonus.source, []
     raw = source.raw
-    monkeypatch.setattr(source, "raw", lambda observations: (read.append(len(observations)), raw(observations))[1])
+    monkeypatch.setattr(
+        source, "raw", lambda observations: (read.append(len(observations)), raw(observations))[1]
+    )
     model.replay_buffer.sample(16)
     assert read == [16, 16]  # observations, and next observations

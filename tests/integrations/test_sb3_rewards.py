@@ -1,4 +1,5 @@
-"""The rewards in the buffer's batches are those of the library's own functions, called on episodes built by hand."""
+"""The rewards in the buffer's batches are those of the library's own functions, called on episodes
+built by hand."""
 
 import pickle
 from functools import cache
@@ -11,39 +12,54 @@ import pytest
 from sb3_worlds import walks
 from stable_baselines3.common.utils import set_random_seed
 
+from element_rl.acting.collector import Chunk
 from element_rl.agents import sac
 from element_rl.agents.sac import SACConfig
 from element_rl.encoders.state import make_state_encoder
-from element_rl.envs.collector import Chunk
 from element_rl.envs.robots import EnvSpec
 from element_rl.integrations.sb3 import IntrinsicReplayBuffer
-from element_rl.learner import Learner
-from element_rl.replay import Episode, Transitions
+from element_rl.replay.ring import Episode, Transitions
 from element_rl.rewards import RewardSpec, make_reward
+from element_rl.training.off_policy.learner import Learner
 
 SEED, CAPACITY, BATCH, TOTAL, LONGEST, ROWS = 3, 100, 24, 240, 9, 12  # the ring comes round twice
-WINDOW = {"update_interval": 60, "update_steps": 25}  # both windows and the steps between them lie within the data
+WINDOW = {
+    "update_interval": 60,
+    "update_steps": 25,
+}  # both windows and the steps between them lie within the data
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "element-exact": ("element", {"memory": "exact", "credit": "state", **WINDOW}),
-    "element-hnsw": ("element", {"memory": "hnsw", "normalisation": "running", "credit": "episode", **WINDOW}),
+    "element-hnsw": (
+        "element",
+        {"memory": "hnsw", "normalisation": "running", "credit": "episode", **WINDOW},
+    ),
     "rnd": ("rnd", {"feature_dim": 8, "target_sizes": (16,), "predictor_sizes": (16,)}),
-    "ngu": ("ngu", {"encoder_sizes": (16,), "head_sizes": (16,), "rnd_sizes": (16,), "embedding_dim": 8}),
+    "ngu": (
+        "ngu",
+        {"encoder_sizes": (16,), "head_sizes": (16,), "rnd_sizes": (16,), "embedding_dim": 8},
+    ),
     "re3": ("re3", {"pool_size": 64}),
     "rise": ("rise", {"pool_size": 64}),
     "apt": ("apt", {"pool_size": 64, "feature_dim": 8, "hidden_sizes": (16,)}),
-    "icm": ("icm", {"feature_dim": 8, "encoder_sizes": (16,), "inverse_sizes": (16,), "forward_sizes": (16,)}),
+    "icm": (
+        "icm",
+        {"feature_dim": 8, "encoder_sizes": (16,), "inverse_sizes": (16,), "forward_sizes": (16,)},
+    ),
     "e3b": ("e3b", {"feature_dim": 8, "encoder_sizes": (16,), "head_sizes": (16,)}),
 }
 
 
 class ByHand:
-    """One reward of the library on transitions kept in a list; ELEMENT's distances by brute force over all that entered."""
+    """One reward of the library on transitions kept in a list; ELEMENT's distances by brute force
+    over all that entered."""
 
     def __init__(self, method: str) -> None:
         self.name, self.options = METHODS[method]
         self.reward, self._observe, self._update, self._reward = compiled(method)
         self.key = jax.random.key(SEED)
-        self.state = self.reward.init(jax.random.fold_in(self.key, 1), RewardSpec(3, 2, 5, LONGEST, TOTAL))
+        self.state = self.reward.init(
+            jax.random.fold_in(self.key, 1), RewardSpec(3, 2, 5, LONGEST, TOTAL)
+        )
         self.transitions: list[tuple[np.ndarray, ...]] = []
         self.notes: dict[int, dict[str, np.ndarray]] = {}
         self.running: dict[int, list[int]] = {}
@@ -62,7 +78,10 @@ class ByHand:
     def finish(self, numbers: list[int]) -> None:
         mask = np.arange(ROWS) < len(numbers)
         padded = numbers + [numbers[-1]] * (ROWS - len(numbers))
-        step = np.array([number if present else 0 for number, present in zip(padded, mask, strict=True)], np.int32)
+        step = np.array(
+            [number if present else 0 for number, present in zip(padded, mask, strict=True)],
+            np.int32,
+        )
         episode = Episode(*self.columns(padded), jnp.asarray(mask), jnp.asarray(step))
         if self.options.get("memory") == "hnsw":
             self.state, notes = self._observe(self.state, episode, jnp.full((ROWS, 3), jnp.inf))
@@ -76,10 +95,13 @@ class ByHand:
 
     def rewards(self, numbers: list[int]) -> np.ndarray:
         notes = {
-            name: jnp.asarray(np.stack([self.note(n, name) for n in numbers])) for name in self.reward.note_shapes()
+            name: jnp.asarray(np.stack([self.note(n, name) for n in numbers]))
+            for name in self.reward.note_shapes()
         }
         batch = Transitions(*self.columns(numbers), notes)
-        key = jax.random.split(jax.random.fold_in(jax.random.fold_in(self.key, 2), self.updates), 3)[1]
+        key = jax.random.split(
+            jax.random.fold_in(jax.random.fold_in(self.key, 2), self.updates), 3
+        )[1]
         self.state, _ = self._update(self.state, batch, key)
         self.updates += 1
         return np.asarray(self._reward(self.state, batch))
@@ -90,7 +112,9 @@ class ByHand:
         others = [state for other, state in self.memory.items() if other != number]
         distances = np.full(3, np.inf)
         if others:
-            nearest = np.sort(np.linalg.norm(np.array(others) - self.transitions[number][5], axis=1))[:3]
+            nearest = np.sort(
+                np.linalg.norm(np.array(others) - self.transitions[number][5], axis=1)
+            )[:3]
             distances[: len(nearest)] = nearest
         return distances.astype(np.float32)
 
@@ -139,14 +163,17 @@ def make_buffer(method: str, num_envs: int) -> IntrinsicReplayBuffer:
 
 
 def steps_of(num_envs: int, number: int):
-    """What Stable-Baselines3 hands to `add`, from environments that act at random; beside it what only the test knows."""
+    """What Stable-Baselines3 hands to `add`, from environments that act at random; beside it what
+    only the test knows."""
     envs = walks(num_envs)
     rng = np.random.default_rng(0)
     observation = envs.reset()
     for _ in range(number // num_envs):
         action = rng.uniform(-1, 1, (num_envs, 2)).astype(np.float32)
         new, reward, done, infos = envs.step(2 * action)
-        following = np.array([info.get("terminal_observation", new[env]) for env, info in enumerate(infos)])
+        following = np.array(
+            [info.get("terminal_observation", new[env]) for env, info in enumerate(infos)]
+        )
         out_of_time = np.array([info["TimeLimit.truncated"] for info in infos])
         yield (observation, following, action, reward, done, infos), done & ~out_of_time
         observation = new
@@ -155,7 +182,8 @@ def steps_of(num_envs: int, number: int):
 @pytest.mark.parametrize("num_envs", [1, 4])
 @pytest.mark.parametrize("method", METHODS)
 def test_batches_carry_the_rewards_of_the_library(method: str, num_envs: int) -> None:
-    """With several environments also after the buffer was saved and loaded in the middle of episodes."""
+    """With several environments also after the buffer was saved and loaded in the middle of
+    episodes."""
     buffer, by_hand = make_buffer(method, num_envs), ByHand(method)
     set_random_seed(0)
     ends, batches = np.zeros(2, int), 0
@@ -168,7 +196,10 @@ def test_batches_carry_the_rewards_of_the_library(method: str, num_envs: int) ->
             buffer = pickle.loads(pickle.dumps(buffer))
         if index > 12 and index % (20 // num_envs) == 0:
             batch = buffer.sample(BATCH)
-            where = {row[0].tobytes() + row[2].tobytes(): number for number, row in enumerate(by_hand.transitions)}
+            where = {
+                row[0].tobytes() + row[2].tobytes(): number
+                for number, row in enumerate(by_hand.transitions)
+            }
             pairs = zip(batch.observations.numpy(), batch.next_observations.numpy(), strict=True)
             numbers = [where[before.tobytes() + after.tobytes()] for before, after in pairs]
             expected = by_hand.rewards(numbers)
@@ -201,10 +232,14 @@ def test_rewards_are_those_of_the_learner_of_the_library() -> None:
         buffer.add(*step)
         slots.append(int(learner.ledger.head[0]))
         learner.ingest(chunk_of(*step[:5], terminated))
-    numbers = np.random.default_rng(0).integers(TOTAL - CAPACITY, int(learner.ledger.steps[0]), size=BATCH)
+    numbers = np.random.default_rng(0).integers(
+        TOTAL - CAPACITY, int(learner.ledger.steps[0]), size=BATCH
+    )
     rows = numbers % CAPACITY
     following = buffer.next_observations[rows, 0]
-    ours = buffer.bonus.reward(numbers, buffer.observations[rows, 0], buffer.actions[rows, 0], following)
+    ours = buffer.bonus.reward(
+        numbers, buffer.observations[rows, 0], buffer.actions[rows, 0], following
+    )
     replay = jax.tree.map(lambda leaf: leaf[0], learner.state.replay)
     slot = np.array(slots)[numbers]
     kept = (
@@ -225,7 +260,8 @@ def test_rewards_are_those_of_the_learner_of_the_library() -> None:
 
 
 def chunk_of(observation, following, action, reward, done, terminated) -> Chunk:
-    """One step of one agent as records; a second one with the last observation where the episode ended."""
+    """One step of one agent as records; a second one with the last observation where the episode
+    ended."""
 
     def rows(first: Any, second: Any, kind: type) -> np.ndarray:
         return np.array([[first, second]], kind)

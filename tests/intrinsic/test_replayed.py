@@ -1,4 +1,5 @@
-"""The framework-free form for replay buffers: rewards are the library's own, and everything can be stored."""
+"""The framework-free form for replay buffers: rewards are the library's own, and everything can be
+stored."""
 
 import pickle
 from pathlib import Path
@@ -13,17 +14,22 @@ from walks import ACTIONS, OBSERVATIONS, SMALL, Walk, walk
 
 import element_rl
 from element_rl import IntrinsicReward
-from element_rl.config import ExploreConfig, resolved
 from element_rl.encoders.state import make_state_encoder
 from element_rl.envs.robots import make_env
-from element_rl.files import FileError
 from element_rl.rewards.element import ElementConfig, ElementReward, in_update_window
+from element_rl.storage.files import FileError
+from element_rl.training.off_policy.config import ExploreConfig, resolved
 
 ROBOTS = ("Hopper-v5", "Ant-v5")
 
 
 def bonus_of(name: str = "element", num_envs: int = 3, **settings: Any) -> IntrinsicReward:
-    given = {"capacity": 600, "max_episode_steps": 20, "total_steps": 400, "options": SMALL.get(name)} | settings
+    given = {
+        "capacity": 600,
+        "max_episode_steps": 20,
+        "total_steps": 400,
+        "options": SMALL.get(name),
+    } | settings
     return IntrinsicReward(name, OBSERVATIONS, ACTIONS, num_envs=num_envs, **given)
 
 
@@ -52,7 +58,8 @@ def episodes_of(world: Walk) -> list[np.ndarray]:
 
 
 def third_order_entropy(states: np.ndarray, credit: str) -> np.ndarray:
-    """−½ log2 tr(A³), A the Gram matrix over its trace, to all states alike, or to each by its place on the diagonal of A³."""
+    """−½ log2 tr(A³), A the Gram matrix over its trace, to all states alike, or to each by its
+    place on the diagonal of A³."""
     squared = ((states[:, None] - states[None]) ** 2).sum(axis=2)
     gram = np.exp(-squared / 2) / len(states)
     diagonal = np.diag(gram @ gram @ gram)
@@ -60,12 +67,17 @@ def third_order_entropy(states: np.ndarray, credit: str) -> np.ndarray:
     return alike + (own - own.mean() if credit == "state" else np.zeros(len(states)))
 
 
-@pytest.mark.parametrize(("memory", "credit"), [("exact", "episode"), ("hnsw", "episode"), ("exact", "state")])
+@pytest.mark.parametrize(
+    ("memory", "credit"), [("exact", "episode"), ("hnsw", "episode"), ("exact", "state")]
+)
 def test_element_is_the_paper_s_on_several_environments(memory: str, credit: str) -> None:
-    """By brute force over everything: entropies of episodes, distances to all that entered the memory, min–max of the batch."""
+    """By brute force over everything: entropies of episodes, distances to all that entered the
+    memory, min–max of the batch."""
     world = walk(60, 3)
     bonus = fed(bonus_of(options={**SMALL["element"], "memory": memory, "credit": credit}), world)
-    states = np.asarray(jax.vmap(make_state_encoder(0, 4))(world.rows()[2].astype(np.float32), np.zeros((180, 0))))
+    states = np.asarray(
+        jax.vmap(make_state_encoder(0, 4))(world.rows()[2].astype(np.float32), np.zeros((180, 0)))
+    )
     config = ElementConfig(**SMALL["element"])
     entropy, remembered = np.full(180, np.nan), []
     for episode in episodes_of(world):
@@ -78,7 +90,9 @@ def test_element_is_the_paper_s_on_several_environments(memory: str, credit: str
     scaled = [(term - term.min()) / (term.max() - term.min()) for term in (entropy[ids], novelty)]
     assert bonus.memory_size == len(remembered) > 50
     assert bonus.ready(np.arange(180)).tolist() == np.isfinite(entropy).tolist()
-    assert bonus.reward(*asked(bonus, world, ids)) == pytest.approx(scaled[0] + 0.5 * scaled[1], abs=2e-5)
+    assert bonus.reward(*asked(bonus, world, ids)) == pytest.approx(
+        scaled[0] + 0.5 * scaled[1], abs=2e-5
+    )
     terms = bonus.reward_terms(*asked(bonus, world, ids))
     assert terms["reward_episodic"] == pytest.approx(scaled[0], abs=2e-5)
 
@@ -128,13 +142,17 @@ def test_a_full_ring_forgets_the_oldest() -> None:
     assert bonus.ready(drawn).all()
     whole = fed(bonus_of(), world)
     ids = np.unique(drawn)
-    assert bonus.reward(*asked(bonus, world, ids)) == pytest.approx(whole.reward(*asked(whole, world, ids)), abs=1e-6)
+    assert bonus.reward(*asked(bonus, world, ids)) == pytest.approx(
+        whole.reward(*asked(whole, world, ids)), abs=1e-6
+    )
 
 
 def test_draws_are_uniform_over_what_is_ready() -> None:
     bonus = fed(bonus_of(), walk(30, 3))
     ready = np.flatnonzero(bonus.ready(np.arange(90)))
-    drawn, counts = np.unique(bonus.sample(len(ready) * 400, np.random.default_rng(0)), return_counts=True)
+    drawn, counts = np.unique(
+        bonus.sample(len(ready) * 400, np.random.default_rng(0)), return_counts=True
+    )
     assert np.array_equal(drawn, ready)
     assert np.abs(counts - 400).max() < 5 * np.sqrt(400)
 
@@ -150,7 +168,9 @@ def test_a_reward_changes_nothing_and_an_update_only_what_learns() -> None:
     assert not np.allclose(bonus.reward(*batch), first)
 
 
-def test_both_at_once_read_a_batch_once_and_come_to_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_at_once_read_a_batch_once_and_come_to_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     world = walk(30, 3)
     ours, theirs = (fed(bonus_of("rnd"), world) for _ in range(2))
     batch = asked(ours, world, np.arange(40))
@@ -183,29 +203,42 @@ def test_a_run_whose_length_nobody_said_is_remembered_from_early_on(tmp_path: Pa
     again = IntrinsicReward.load(tmp_path)
     ids = bonus.sample(20, np.random.default_rng(0))
     assert bonus.reward_terms(*asked(bonus, world, ids))["reward_lifelong"].max() > 0
-    assert np.array_equal(again.reward(*asked(again, world, ids)), bonus.reward(*asked(bonus, world, ids)))
+    assert np.array_equal(
+        again.reward(*asked(again, world, ids)), bonus.reward(*asked(bonus, world, ids))
+    )
 
 
 def test_an_empty_memory_is_said_once(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match=r"stays empty in a run of 400 steps: its first window opens at step 500\."):
+    with pytest.warns(
+        UserWarning,
+        match=r"stays empty in a run of 400 steps: its first window opens at step 500\.",
+    ):
         bonus_of(options={"update_interval": 500})
     bonus = fed(bonus_of(total_steps=1_000, options={"update_interval": 500}), walk(30, 3))
-    with pytest.warns(UserWarning, match=r"memory is empty after 90 steps, .*: its first window opens at step 500\."):
+    with pytest.warns(
+        UserWarning,
+        match=r"memory is empty after 90 steps, .*: its first window opens at step 500\.",
+    ):
         bonus.save(tmp_path)
     bonus.save(tmp_path)
-    bonus_of(options={"update_interval": 500, "lifelong_weight": 0.0}).save(tmp_path)  # none is wanted
+    bonus_of(options={"update_interval": 500, "lifelong_weight": 0.0}).save(
+        tmp_path
+    )  # none is wanted
     with pytest.warns(UserWarning, match="windows of 1 step take in nothing"):
         bonus_of(total_steps=100, options=None)
 
 
 def test_a_run_may_be_longer_than_was_said() -> None:
-    """The memory grows beyond what `total_steps` sized it for; rewards are those of one sized rightly."""
+    """The memory grows beyond what `total_steps` sized it for; rewards are those of one sized
+    rightly."""
     world = walk(100, 3)
     options = {"update_interval": 20, "update_steps": 18, "memory": "exact"}
     short, right = (fed(bonus_of(total_steps=steps, options=options), world) for steps in (25, 300))
     ids = right.sample(50, np.random.default_rng(0))
     assert short.memory_size == right.memory_size > 200
-    assert np.array_equal(short.reward(*asked(short, world, ids)), right.reward(*asked(right, world, ids)))
+    assert np.array_equal(
+        short.reward(*asked(short, world, ids)), right.reward(*asked(right, world, ids))
+    )
 
 
 def test_long_episodes_are_taken_for_several() -> None:
@@ -219,7 +252,13 @@ def test_long_episodes_are_taken_for_several() -> None:
 def test_the_state_of_a_robot_is_the_library_s() -> None:
     env = make_env("Ant-v5")
     bonus = IntrinsicReward(
-        "element", env.observation_space, env.action_space, env_id="Ant-v5", capacity=2000, max_episode_steps=5, seed=7
+        "element",
+        env.observation_space,
+        env.action_space,
+        env_id="Ant-v5",
+        capacity=2000,
+        max_episode_steps=5,
+        seed=7,
     )
     observation, _ = env.reset(seed=0)
     for _ in range(5):
@@ -238,17 +277,30 @@ def test_the_state_of_a_robot_is_the_library_s() -> None:
     [
         (spaces.Discrete(5), np.array([3, 1])),
         (spaces.Dict({"a": spaces.Box(0, 1, (2,)), "b": spaces.MultiDiscrete([2, 3])}), None),
-        (spaces.Box(0, 255, (7, 7, 3), np.uint8), np.arange(2 * 7 * 7 * 3, dtype=np.uint8).reshape(2, 7, 7, 3)),
-        (spaces.Box(0, 255, (40, 44, 3), np.uint8), np.arange(2 * 40 * 44 * 3, dtype=np.uint8).reshape(2, 40, 44, 3)),
-        (spaces.Box(0, 255, (4, 40, 44), np.uint8), np.arange(2 * 40 * 44 * 4, dtype=np.uint8).reshape(2, 4, 40, 44)),
+        (
+            spaces.Box(0, 255, (7, 7, 3), np.uint8),
+            np.arange(2 * 7 * 7 * 3, dtype=np.uint8).reshape(2, 7, 7, 3),
+        ),
+        (
+            spaces.Box(0, 255, (40, 44, 3), np.uint8),
+            np.arange(2 * 40 * 44 * 3, dtype=np.uint8).reshape(2, 40, 44, 3),
+        ),
+        (
+            spaces.Box(0, 255, (4, 40, 44), np.uint8),
+            np.arange(2 * 40 * 44 * 4, dtype=np.uint8).reshape(2, 4, 40, 44),
+        ),
     ],
     ids=["discrete", "dict", "small image", "colours", "stack"],
 )
 def test_other_spaces(space: spaces.Space, observations: Any, tmp_path: Path) -> None:
     if observations is None:
         observations = {"a": np.array([[0.1, 0.2], [0.3, 0.4]]), "b": np.array([[0, 2], [1, 1]])}
-    bonus = IntrinsicReward("re3", space, spaces.Discrete(3), num_envs=2, capacity=100, max_episode_steps=10)
-    ids = bonus.observe(observations, np.array([0, 2]), observations, [False, False], [False, False])
+    bonus = IntrinsicReward(
+        "re3", space, spaces.Discrete(3), num_envs=2, capacity=100, max_episode_steps=10
+    )
+    ids = bonus.observe(
+        observations, np.array([0, 2]), observations, [False, False], [False, False]
+    )
     assert ids.tolist() == [0, 1]
     bonus.update(ids, observations, np.array([0, 2]), observations)
     values = bonus.reward(ids, observations, np.array([0, 2]), observations)
@@ -275,14 +327,18 @@ def test_an_own_function_for_the_states_and_positions_from_infos() -> None:
         told.end_episodes()
         assert np.asarray(told.kept.state[0]).shape == (6,)
         assert float(told.kept.state[0, 5]) == wanted
-    assert pickle.loads(pickle.dumps(bonus_of(num_envs=1, states=np.asarray))).source.own is np.asarray
+    assert (
+        pickle.loads(pickle.dumps(bonus_of(num_envs=1, states=np.asarray))).source.own is np.asarray
+    )
 
 
 def test_mistakes_are_answered_by_one_sentence(tmp_path: Path) -> None:
     world = walk(3, 3, dying=0.0)
     bonus = bonus_of()
     step = [part[0] for part in world]
-    with pytest.raises(ValueError, match=r"One step of 3 environments was expected, got 2 observations"):
+    with pytest.raises(
+        ValueError, match=r"One step of 3 environments was expected, got 2 observations"
+    ):
         bonus.observe(step[0][:2], *step[1:])
     with pytest.raises(ValueError, match=r"Step 0 has next_observations that are not finite"):
         bonus.observe(*step[:2], np.full((3, 4), np.nan), *step[3:])
@@ -290,7 +346,9 @@ def test_mistakes_are_answered_by_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"No episode has ended yet"):
         bonus.sample(4)
     fed(bonus, world)
-    with pytest.raises(ValueError, match=r"Transition 0 has no reward: .* its episode has not ended"):
+    with pytest.raises(
+        ValueError, match=r"Transition 0 has no reward: .* its episode has not ended"
+    ):
         bonus.reward(*asked(bonus, world, np.array([0])))
     with pytest.raises(ValueError, match=r"The infos of 3 environments are needed .*, got none"):
         fed(bonus_of(position=("x",)), world)
@@ -309,7 +367,9 @@ def test_mistakes_are_answered_by_one_sentence(tmp_path: Path) -> None:
             bonus_of(**settings)
     with pytest.raises(ValueError, match="no intrinsic reward"):
         bonus_of("extrinsic")
-    with pytest.raises(ValueError, match=r"called 'foo'; choose one of element, .*, e3b, or FILE.py:FUNCTION"):
+    with pytest.raises(
+        ValueError, match=r"called 'foo'; choose one of element, .*, e3b, or FILE.py:FUNCTION"
+    ):
         bonus_of("foo")
     with pytest.raises(FileError, match="There is no bonus in"):
         IntrinsicReward.load(tmp_path / "nothing")
@@ -323,11 +383,23 @@ def test_the_package_offers_both_forms() -> None:
 
 def test_element_is_by_default_as_in_explore() -> None:
     """For learners from a replay: states paid their own share, and the narrower kernel with KDE."""
-    asked_for = bonus_of(options={"estimator": "kde", "credit": "episode", "bandwidth": 2.0}).rewarder
+    asked_for = bonus_of(
+        options={"estimator": "kde", "credit": "episode", "bandwidth": 2.0}
+    ).rewarder
     by_robot = [
-        IntrinsicReward("element", make_env(env).observation_space, ACTIONS, env_id=env).rewarder for env in ROBOTS
+        IntrinsicReward("element", make_env(env).observation_space, ACTIONS, env_id=env).rewarder
+        for env in ROBOTS
     ]
-    configs = [reward.config for reward in (*by_robot, asked_for) if isinstance(reward, ElementReward)]
-    assert [(config.credit, config.bandwidth) for config in configs] == [("state", 0.1), ("state", 1), ("episode", 2)]
+    configs = [
+        reward.config for reward in (*by_robot, asked_for) if isinstance(reward, ElementReward)
+    ]
+    assert [(config.credit, config.bandwidth) for config in configs] == [
+        ("state", 0.1),
+        ("state", 1),
+        ("episode", 2),
+    ]
     explored = [resolved(ExploreConfig(env))[0] for env in ROBOTS]
-    assert [(config.credit, config.bandwidth) for config in explored] == [("state", 0.1), ("state", 1)]
+    assert [(config.credit, config.bandwidth) for config in explored] == [
+        ("state", 0.1),
+        ("state", 1),
+    ]

@@ -10,7 +10,13 @@ ACTIONS = spaces.Box(-1.0, 1.0, (2,))
 SMALL: dict[str, dict[str, Any]] = {  # windows within a few steps, networks small enough for a test
     "element": {"update_interval": 40, "update_steps": 30},
     "rnd": {"feature_dim": 8, "target_sizes": (16,), "predictor_sizes": (16,)},
-    "ngu": {"embedding_dim": 8, "encoder_sizes": (16,), "head_sizes": (16,), "rnd_sizes": (16,), "rnd_output_dim": 8},
+    "ngu": {
+        "embedding_dim": 8,
+        "encoder_sizes": (16,),
+        "head_sizes": (16,),
+        "rnd_sizes": (16,),
+        "rnd_output_dim": 8,
+    },
     "re3": {"pool_size": 64},
 }
 

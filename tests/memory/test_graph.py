@@ -27,12 +27,20 @@ def hand_drawn() -> GraphMemoryState:
         edges[node] = neighbours
         distances[node] = [abs(POSITIONS[n] - x) if n >= 0 else np.inf for n in neighbours]
     return GraphMemoryState(
-        jnp.asarray(states), jnp.asarray(edges), jnp.asarray(distances), jnp.zeros(capacity), jnp.asarray(6, jnp.int32)
+        jnp.asarray(states),
+        jnp.asarray(edges),
+        jnp.asarray(distances),
+        jnp.zeros(capacity),
+        jnp.asarray(6, jnp.int32),
     )
 
 
-def search(graph_state, x: float, k: int, starts: list[int], steps: int) -> tuple[list[float], list[int]]:
-    distances, ids = graph.search(graph_state, jnp.array([x]), k, jnp.asarray(starts, jnp.int32), steps)
+def search(
+    graph_state, x: float, k: int, starts: list[int], steps: int
+) -> tuple[list[float], list[int]]:
+    distances, ids = graph.search(
+        graph_state, jnp.array([x]), k, jnp.asarray(starts, jnp.int32), steps
+    )
     return distances.tolist(), ids.tolist()
 
 
@@ -42,7 +50,8 @@ def test_one_step_goes_to_the_neighbour_closest_to_the_query(hand_drawn) -> None
 
 
 def test_walks_always_move_even_away(hand_drawn) -> None:
-    """As printed: X0' is the best of Y = ND(X0), and X0 is not in Y. The walk 0 → 2 → 3 → 2 ends on 2, not on 3."""
+    """As printed: X0' is the best of Y = ND(X0), and X0 is not in Y. The walk 0 → 2 → 3 → 2 ends on
+    2, not on 3."""
     assert search(hand_drawn, 3.2, 1, [0], steps=2)[1] == [3]
     assert search(hand_drawn, 3.2, 1, [0], steps=3)[1] == [2]
 
@@ -55,7 +64,8 @@ def test_only_end_nodes_count_while_there_are_k(hand_drawn) -> None:
 
 
 def test_missing_ends_are_filled_with_the_closest_visited(hand_drawn) -> None:
-    # Both walks end on 3; the closest nodes visited are 2 (from 0) and 1 (the start of the second walk).
+    # Both walks end on 3; the closest nodes visited are 2 (from 0) and 1 (the start of the second
+    # walk).
     assert search(hand_drawn, 3.2, 2, [0, 1], steps=2)[1] == [3, 2]
     assert search(hand_drawn, 3.2, 3, [0, 1], steps=2)[1] == [3, 2, 1]
 
@@ -65,7 +75,9 @@ def test_islands_cannot_be_left(hand_drawn) -> None:
 
 
 def test_own_node_is_no_answer(hand_drawn) -> None:
-    distances, ids = graph.search(hand_drawn, jnp.array([3.0]), 1, jnp.array([0]), 2, own=jnp.asarray(3))
+    distances, ids = graph.search(
+        hand_drawn, jnp.array([3.0]), 1, jnp.array([0]), 2, own=jnp.asarray(3)
+    )
     assert (ids.tolist(), distances.tolist()) == ([2], [1.0])
 
 
@@ -76,7 +88,8 @@ def link(graph_state, x: float, ids: list[int], depth: int) -> GraphMemoryState:
 
 
 def test_depth_one_offers_the_new_node_to_its_neighbours(hand_drawn) -> None:
-    """New node 6 at 2.5 with neighbours 2 and 3: both replace their longest edge (2 → 1 or 3 tie at 1; 3 → 1 at 2)."""
+    """New node 6 at 2.5 with neighbours 2 and 3: both replace their longest edge (2 → 1 or 3 tie at
+    1; 3 → 1 at 2)."""
     after = link(hand_drawn, 2.5, [2, 3], depth=1)
     assert int(after.size) == 7
     assert after.edges[6].tolist() == [2, 3]
@@ -89,8 +102,9 @@ def test_depth_one_offers_the_new_node_to_its_neighbours(hand_drawn) -> None:
 
 
 def test_depth_two_reaches_the_neighbours_of_neighbours(hand_drawn) -> None:
-    """New node 6 at 1.4 with neighbour list A = [2, 3]. Depth 2 pops 1, 3, 2, 1: of these node 1 (longest edge 1, at
-    distance 0.4) takes the new node; 3 (longest edge 2, at 1.6) took it at depth 1 and does not link it twice."""
+    """New node 6 at 1.4 with neighbour list A = [2, 3]. Depth 2 pops 1, 3, 2, 1: of these node 1
+    (longest edge 1, at distance 0.4) takes the new node; 3 (longest edge 2, at 1.6) took it at
+    depth 1 and does not link it twice."""
     one = link(hand_drawn, 1.4, [2, 3], depth=1)
     two = link(hand_drawn, 1.4, [2, 3], depth=2)
     assert one.edges[1].tolist() == [0, 2]
@@ -107,7 +121,12 @@ def test_a_farther_new_node_changes_nothing(hand_drawn) -> None:
 
 def test_padding_links_nothing(hand_drawn) -> None:
     after = graph.link(
-        hand_drawn, jnp.array([2.5]), jnp.array([0.5, 0.5]), jnp.array([2, 3]), 2, present=jnp.asarray(False)
+        hand_drawn,
+        jnp.array([2.5]),
+        jnp.array([0.5, 0.5]),
+        jnp.array([2, 3]),
+        2,
+        present=jnp.asarray(False),
     )
     for before_leaf, after_leaf in zip(hand_drawn, after, strict=True):
         np.testing.assert_array_equal(before_leaf, after_leaf)
@@ -117,7 +136,9 @@ def test_insertion_builds_edges_to_what_the_search_found() -> None:
     """A stream of states against a plain Python transcription of both algorithms, walks and all."""
     config = GraphConfig(num_edges=2, search_steps=3, restarts=4, update_depth=2, seed=5)
     states = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
-    built = graph.insert(graph.create(64, 3, config), jnp.asarray(states), jnp.zeros(40), jnp.asarray(40), config)
+    built = graph.insert(
+        graph.create(64, 3, config), jnp.asarray(states), jnp.zeros(40), jnp.asarray(40), config
+    )
     edges, edge_distances = transcription(states, config)
     np.testing.assert_array_equal(np.asarray(built.edges[:40]), edges)
     np.testing.assert_allclose(np.asarray(built.edge_distances[:40]), edge_distances, rtol=1e-5)

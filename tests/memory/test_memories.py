@@ -1,22 +1,27 @@
-"""Every memory keeps the contract; the approximate ones are measured against the exact one, their twin."""
+"""Every memory keeps the contract; the approximate ones are measured against the exact one, their
+twin."""
 
 import faiss
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from element_rl.files import FileError
 from element_rl.memory import KINDS, exact, load_memory, make_memory
+from element_rl.storage.files import FileError
 
 DIM = 6
 
 
 def walk(count: int, seed: int = 0) -> np.ndarray:
-    return np.cumsum(np.random.default_rng(seed).normal(size=(count, DIM)) * 0.3, axis=0).astype(np.float32)
+    return np.cumsum(np.random.default_rng(seed).normal(size=(count, DIM)) * 0.3, axis=0).astype(
+        np.float32
+    )
 
 
 def brute_force(points: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    distances = np.linalg.norm(queries.astype(np.float64)[:, None] - points.astype(np.float64)[None], axis=-1)
+    distances = np.linalg.norm(
+        queries.astype(np.float64)[:, None] - points.astype(np.float64)[None], axis=-1
+    )
     ids = np.argsort(distances, axis=1, kind="stable")[:, :k]
     return np.take_along_axis(distances, ids, axis=1), ids
 
@@ -84,7 +89,9 @@ def test_bad_input_is_refused_before_anything_changes(kind: str) -> None:
         memory.insert(bad)
     with pytest.raises(ValueError, match="State 2 of 4"):
         memory.query(bad, 3)
-    with pytest.raises(ValueError, match=rf"shape \[number, {DIM}\], got an array of shape \[4, 5\]"):
+    with pytest.raises(
+        ValueError, match=rf"shape \[number, {DIM}\], got an array of shape \[4, 5\]"
+    ):
         memory.insert(bad[:, :5])
     with pytest.raises(ValueError, match="one value for each of the 4 states"):
         memory.insert(walk(4), values=[1.0])
@@ -114,7 +121,8 @@ def test_save_and_load_give_the_same_memory(kind: str, tmp_path) -> None:
 
 
 def test_a_loaded_hnsw_memory_grows_as_the_stored_one_would(tmp_path) -> None:
-    """FAISS forgets the generator of levels when it writes an index; what is inserted later was linked differently."""
+    """FAISS forgets the generator of levels when it writes an index; what is inserted later was
+    linked differently."""
     memory = make_memory("hnsw", DIM)
     memory.insert(walk(2_000))
     memory.save(tmp_path / "memory")
@@ -122,7 +130,12 @@ def test_a_loaded_hnsw_memory_grows_as_the_stored_one_would(tmp_path) -> None:
     graphs = []
     for grown in (memory, loaded):
         grown.insert(walk(2_000, seed=3))
-        graphs.append([faiss.vector_to_array(part) for part in (grown._index.hnsw.levels, grown._index.hnsw.neighbors)])
+        graphs.append(
+            [
+                faiss.vector_to_array(part)
+                for part in (grown._index.hnsw.levels, grown._index.hnsw.neighbors)
+            ]
+        )
     for ours, theirs in zip(*graphs, strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
@@ -131,7 +144,9 @@ def test_damaged_files_are_named(kind: str, tmp_path) -> None:
     memory = make_memory(kind, DIM)
     memory.insert(walk(50))
     memory.save(tmp_path)
-    victim = next(p for p in (tmp_path / "memory.faiss", tmp_path / "memory.safetensors") if p.exists())
+    victim = next(
+        p for p in (tmp_path / "memory.faiss", tmp_path / "memory.safetensors") if p.exists()
+    )
     victim.write_bytes(victim.read_bytes()[: victim.stat().st_size // 2])
     with pytest.raises(FileError, match=victim.name):
         load_memory(tmp_path)
@@ -163,16 +178,22 @@ def test_exact_is_exact() -> None:
 
 
 def test_exact_blocks_that_do_not_divide_the_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact, "CPU_BLOCK", 6_000)  # 16,384 slots: the last block overlaps the one before
+    monkeypatch.setattr(
+        exact, "CPU_BLOCK", 6_000
+    )  # 16,384 slots: the last block overlaps the one before
     states = np.random.default_rng(0).normal(size=(16_000, DIM)).astype(np.float32)
-    memory = exact.insert(exact.create(16_000, DIM), jnp.asarray(states), jnp.zeros(16_000), jnp.int32(16_000))
+    memory = exact.insert(
+        exact.create(16_000, DIM), jnp.asarray(states), jnp.zeros(16_000), jnp.int32(16_000)
+    )
     own = jnp.arange(15_000, 15_010, dtype=jnp.int32)
     distances, ids = exact.query(memory, jnp.asarray(states[15_000:15_010]), 3, own)
     everything = np.linalg.norm(states[15_000:15_010, None] - states[None], axis=-1)
     everything[np.arange(10), np.asarray(own)] = np.inf
     nearest = np.argsort(everything, axis=1)[:, :3]
     assert np.array_equal(np.asarray(ids), nearest)
-    assert np.asarray(distances) == pytest.approx(np.take_along_axis(everything, nearest, axis=1), rel=1e-5)
+    assert np.asarray(distances) == pytest.approx(
+        np.take_along_axis(everything, nearest, axis=1), rel=1e-5
+    )
 
 
 def test_hnsw_finds_almost_all_neighbours() -> None:
@@ -212,7 +233,9 @@ def test_auto_moves_to_hnsw_and_forgets_nothing() -> None:
 
 
 def test_unknown_kind_and_options() -> None:
-    with pytest.raises(ValueError, match="no memory called 'annoy'; choose one of auto, exact, graph, hnsw"):
+    with pytest.raises(
+        ValueError, match="no memory called 'annoy'; choose one of auto, exact, graph, hnsw"
+    ):
         make_memory("annoy", 3)
     with pytest.raises(ValueError, match="does not take these options: colour"):
         make_memory("graph", 3, colour="red")

@@ -1,4 +1,5 @@
-"""Datasets of Pendulum for tests: a scripted controller that swings up and balances some of the time, and random actions."""
+"""Datasets of Pendulum for tests: a scripted controller that swings up and balances some of the
+time, and random actions."""
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -33,7 +34,12 @@ def episodes(
     env = gymnasium.make("Pendulum-v1", max_episode_steps=steps)
     rng = np.random.default_rng(seed)
     for _ in range(number):
-        observations, actions, rewards, done = [env.reset(seed=int(rng.integers(2**31)))[0]], [], [], False
+        observations, actions, rewards, done = (
+            [env.reset(seed=int(rng.integers(2**31)))[0]],
+            [],
+            [],
+            False,
+        )
         while not done:
             actions.append(controller(observations[-1], rng))
             observation, reward, _, done, _ = env.step(actions[-1])
@@ -50,7 +56,16 @@ def episodes(
     env.close()
 
 
-def write(root: Path, name: str, records: Iterable[EpisodeRecord], steps: int = 200, named: bool = True) -> str:
+def write(
+    root: Path, name: str, records: Iterable[EpisodeRecord], steps: int = 200, named: bool = True
+) -> str:
     env = gymnasium.make("Pendulum-v1", max_episode_steps=steps)
-    write_dataset(name, records, env.observation_space, env.action_space, env.spec if named else None, root=root)
+    write_dataset(
+        name,
+        records,
+        env.observation_space,
+        env.action_space,
+        env.spec if named else None,
+        root=root,
+    )
     return name

@@ -1,4 +1,5 @@
-"""Offline runs as a whole: what they learn, what they leave in their folder, and that interrupting them changes nothing."""
+"""Offline runs as a whole: what they learn, what they leave in their folder, and that interrupting
+them changes nothing."""
 
 import dataclasses
 import json
@@ -18,16 +19,16 @@ from run_outcomes import assert_same, outcome
 from element_rl.agents.behaviour_cloning import CloningConfig
 from element_rl.agents.cql import CQLConfig
 from element_rl.agents.discrete_cql import DiscreteCQLConfig
+from element_rl.commands.offline import main
 from element_rl.datasets.minari_files import EpisodeRecord, write_dataset
-from element_rl.evaluate import evaluate
-from element_rl.explore import Interrupted
-from element_rl.offline import create_offline_run, reopen_offline_run, train_offline
-from element_rl.offline.command import main
-from element_rl.offline.config import OfflineConfig
+from element_rl.evaluate.checkpoints import evaluate
 from element_rl.plots import plot_run
 from element_rl.plots.offline import offline_curve
-from element_rl.runs import RunFolder
-from element_rl.settings import settings_from_json
+from element_rl.runs.folder import RunFolder
+from element_rl.runs.watching import Interrupted
+from element_rl.storage.settings import settings_from_json
+from element_rl.training.offline import create_offline_run, reopen_offline_run, train_offline
+from element_rl.training.offline.config import OfflineConfig
 
 RANDOM, BEHAVIOUR = -1215.0, -690.0  # mean returns of both controllers
 
@@ -45,7 +46,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def small(root: Path) -> OfflineConfig:
-    """Behaviour cloning compiles fastest, and all that is tested with it is the same for every algorithm."""
+    """Behaviour cloning compiles fastest, and all that is tested with it is the same for every
+    algorithm."""
     return OfflineConfig(
         ("short/a-v0", "short/b-v0"),
         algorithm="bc",
@@ -74,7 +76,9 @@ def test_metrics_and_summary(undisturbed: RunFolder) -> None:
     assert metrics["step"].tolist() == [step for step in (40, 80, 100) for _ in range(4)]
     assert metrics["seed"].tolist() == [0, 1, 2, 3] * 3
     assert metrics["dataset"].tolist() == [0, 0, 1, 1] * 3
-    np.testing.assert_allclose(metrics["normalised_score"], (metrics["extrinsic_return"] + 300) / 200)
+    np.testing.assert_allclose(
+        metrics["normalised_score"], (metrics["extrinsic_return"] + 300) / 200
+    )
     assert (metrics["episode_length"] == 25).all()
     assert undisturbed.checkpoint_steps() == [50, 100]
     summary = undisturbed.read_summary()
@@ -82,12 +86,22 @@ def test_metrics_and_summary(undisturbed: RunFolder) -> None:
     assert summary["transitions"] == [100, 100, 150, 150]
     np.testing.assert_allclose(summary["extrinsic_return"], metrics["extrinsic_return"][-4:])
     assert len(summary["behaviour_return"]) == len(summary["normalised_score"]) == 4
-    for name in ("env", "algorithm", "steps", "seeds", "wall_seconds", "updates_per_second", "versions", "hardware"):
+    for name in (
+        "env",
+        "algorithm",
+        "steps",
+        "seeds",
+        "wall_seconds",
+        "updates_per_second",
+        "versions",
+        "hardware",
+    ):
         assert name in summary
 
 
 def test_evaluate_and_plot_take_the_run_as_it_is(undisturbed: RunFolder, tmp_path: Path) -> None:
-    """The policies take raw observations, and the same episodes have the same returns as while training."""
+    """The policies take raw observations, and the same episodes have the same returns as while
+    training."""
     (row,) = evaluate(undisturbed, episodes=2, deterministic=True, checkpoint=100, out=tmp_path)
     metrics = undisturbed.read_metrics()
     assert row["extrinsic_return"] == pytest.approx(
@@ -99,8 +113,11 @@ def test_evaluate_and_plot_take_the_run_as_it_is(undisturbed: RunFolder, tmp_pat
     assert len(offline_curve(undisturbed).axes) == 1
 
 
-def test_interrupted_anywhere_and_resumed(small: OfflineConfig, undisturbed: RunFolder, tmp_path: Path) -> None:
-    """Stopped before the first line, between a line and a checkpoint, and on the way to the last; other chunks; a worker."""
+def test_interrupted_anywhere_and_resumed(
+    small: OfflineConfig, undisturbed: RunFolder, tmp_path: Path
+) -> None:
+    """Stopped before the first line, between a line and a checkpoint, and on the way to the last;
+    other chunks; a worker."""
     run = create_offline_run(small, tmp_path / "run")
     for chunks, chunk_updates, workers in ((1, 15, 0), (3, 20, 1), (2, 7, 0)):
         calls: list[int] = []
@@ -140,9 +157,12 @@ def test_an_agent_of_a_population_learns_what_it_learns_alone(
         np.testing.assert_allclose(alone[name][0], together[name][3], atol=1e-4)
 
 
-def test_cql_learns_more_than_the_data_show_and_more_than_cloning_them(root: Path, tmp_path: Path) -> None:
-    """The issue's measure, in small: at least 80 % of the behaviour's return, counted from a random policy's, on data that did
-    not come from our explorers; and better than behaviour cloning on a mixed dataset."""
+def test_cql_learns_more_than_the_data_show_and_more_than_cloning_them(
+    root: Path, tmp_path: Path
+) -> None:
+    """The issue's measure, in small: at least 80 % of the behaviour's return, counted from a random
+    policy's, on data that did not come from our explorers; and better than behaviour cloning on a
+    mixed dataset."""
     config = OfflineConfig(
         ("pendulum/medium-v0", "pendulum/mixed-v0"),
         root=str(root),
@@ -191,10 +211,16 @@ def test_choices_are_learned_with_discrete_cql(tmp_path: Path) -> None:
         last = np.arange(len(actions)) == len(actions) - 1
         records.append(
             EpisodeRecord(
-                np.array(observations), np.array(actions), np.ones(len(actions)), last & terminated, last & truncated
+                np.array(observations),
+                np.array(actions),
+                np.ones(len(actions)),
+                last & terminated,
+                last & truncated,
             )
         )
-    write_dataset("cart/good-v0", records, env.observation_space, env.action_space, env.spec, root=tmp_path)
+    write_dataset(
+        "cart/good-v0", records, env.observation_space, env.action_space, env.spec, root=tmp_path
+    )
     config = OfflineConfig(
         ("cart/good-v0",),
         root=str(tmp_path),
@@ -213,7 +239,7 @@ def test_choices_are_learned_with_discrete_cql(tmp_path: Path) -> None:
 
 
 def launch(arguments: list[str], log: Path) -> subprocess.Popen:
-    code = "import sys; from element_rl.offline.command import main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys; from element_rl.commands.offline import main; sys.exit(main(sys.argv[1:]))"
     with open(log, "a") as output:
         return subprocess.Popen(
             [sys.executable, "-c", code, *arguments],
@@ -224,8 +250,19 @@ def launch(arguments: list[str], log: Path) -> subprocess.Popen:
 
 
 def test_killed_and_told_to_stop_at_random_moments(root: Path, tmp_path: Path) -> None:
-    """kill -9 and SIGTERM to the whole group, with an evaluation process: the result is that of the undisturbed run."""
-    settings = ["short/a-v0", "--algorithm", "bc", "--root", str(root), "--steps", "2500", "--evaluate-every", "100"]
+    """kill -9 and SIGTERM to the whole group, with an evaluation process: the result is that of the
+    undisturbed run."""
+    settings = [
+        "short/a-v0",
+        "--algorithm",
+        "bc",
+        "--root",
+        str(root),
+        "--steps",
+        "2500",
+        "--evaluate-every",
+        "100",
+    ]
     settings += ["--checkpoint-every", "100", "--episodes", "2", "--workers", "1", "--no-figures"]
     settings += ["--bc.hidden-sizes", "8", "--bc.batch-size", "16", "--chunk-updates", "10"]
     log = tmp_path / "log.txt"
@@ -239,13 +276,16 @@ def test_killed_and_told_to_stop_at_random_moments(root: Path, tmp_path: Path) -
         process = launch(arguments, log)
         for _ in range(3000):
             if process.poll() is not None or (
-                (out / "config.json").exists() and (RunFolder.open(out).latest_checkpoint() or 0) > (before or 0)
+                (out / "config.json").exists()
+                and (RunFolder.open(out).latest_checkpoint() or 0) > (before or 0)
             ):
                 break
             time.sleep(0.02)
         time.sleep(rng.uniform(0, 0.2))
         if process.poll() is None:
-            os.killpg(process.pid, number) if number == signal.SIGTERM else process.send_signal(number)
+            os.killpg(process.pid, number) if number == signal.SIGTERM else process.send_signal(
+                number
+            )
             stopped += process.wait(60) in (130, -signal.SIGKILL)
     assert stopped >= 2, log.read_text()
     assert launch(["--resume", str(out)], log).wait(300) == 0, log.read_text()
@@ -256,8 +296,27 @@ def test_killed_and_told_to_stop_at_random_moments(root: Path, tmp_path: Path) -
 def test_command_writes_a_figure_and_refuses_a_used_folder(
     small: OfflineConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["short/a-v0", "--algorithm", "bc", "--root", str(small.root), "--steps", "20", "--episodes", "1"]
-    arguments += ["--bc.hidden-sizes", "8", "--bc.batch-size", "16", "--workers", "0", "--out", str(tmp_path / "run")]
+    arguments = [
+        "short/a-v0",
+        "--algorithm",
+        "bc",
+        "--root",
+        str(small.root),
+        "--steps",
+        "20",
+        "--episodes",
+        "1",
+    ]
+    arguments += [
+        "--bc.hidden-sizes",
+        "8",
+        "--bc.batch-size",
+        "16",
+        "--workers",
+        "0",
+        "--out",
+        str(tmp_path / "run"),
+    ]
     assert main(arguments) == 0
     printed = capsys.readouterr().out
     assert "offline.png" in printed
@@ -268,4 +327,6 @@ def test_command_writes_a_figure_and_refuses_a_used_folder(
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
     assert main(["--resume", str(tmp_path / "run")]) == 0
     assert f"{tmp_path / 'run'} is finished at update 20; give --steps M" in capsys.readouterr().out
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()} == before
+    assert {
+        path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()
+    } == before

@@ -38,9 +38,20 @@ def test_recorded_episodes_and_the_verdict() -> None:
     assert [len(record.rewards) for record in records] == [200, 200]
     assert np.abs(np.concatenate([record.actions for record in records])).max() <= 2.0
     assert all(record.truncations[-1] and not record.terminations.any() for record in records)
-    scores = {("medium", "cql"): 0.9, ("mixed", "cql"): 0.7, ("medium", "bc"): 1.0, ("mixed", "bc"): 0.4}
+    scores = {
+        ("medium", "cql"): 0.9,
+        ("mixed", "cql"): 0.7,
+        ("medium", "bc"): 1.0,
+        ("mixed", "bc"): 0.4,
+    }
     rows = [
-        {"dataset": f"check/{data}-v0", "algorithm": algorithm, "data": 1.0, "returns": [1.0, 2.0], "scores": [score]}
+        {
+            "dataset": f"check/{data}-v0",
+            "algorithm": algorithm,
+            "data": 1.0,
+            "returns": [1.0, 2.0],
+            "scores": [score],
+        }
         for (data, algorithm), score in scores.items()
     ]
     assert check_offline.verdict(rows).count("yes") == 2
@@ -50,5 +61,5 @@ def test_recorded_episodes_and_the_verdict() -> None:
 
 
 def test_processes_that_evaluate_load_no_jax() -> None:
-    code = "import sys, element_rl.evaluators, element_rl.episodes; sys.exit('jax' in sys.modules)"
+    code = "import sys, element_rl.acting.evaluators, element_rl.acting.episodes; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

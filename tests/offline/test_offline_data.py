@@ -1,4 +1,5 @@
-"""Datasets side by side: who may draw which rows, standardising, and a sentence for each thing that cannot be learned from."""
+"""Datasets side by side: who may draw which rows, standardising, and a sentence for each thing that
+cannot be learned from."""
 
 import dataclasses
 from pathlib import Path
@@ -11,9 +12,9 @@ from pendulum_data import at_random, episodes, write
 
 from element_rl.agents.cql import CQLConfig
 from element_rl.datasets.minari_files import EpisodeRecord, write_dataset
-from element_rl.offline.config import OfflineConfig
-from element_rl.offline.data import load_source, rows_of, sample, shares_of
-from element_rl.offline.learner import folded
+from element_rl.training.offline.config import OfflineConfig
+from element_rl.training.offline.data import load_source, rows_of, sample, shares_of
+from element_rl.training.offline.learner import folded
 
 STEPS = 20
 SMALL = CQLConfig(hidden_sizes=(8,), batch_size=16)
@@ -21,24 +22,33 @@ SMALL = CQLConfig(hidden_sizes=(8,), batch_size=16)
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`few` has three episodes of two agents, `many` seven of one; `unnamed` does not say where it comes from."""
+    """`few` has three episodes of two agents, `many` seven of one; `unnamed` does not say where it
+    comes from."""
     root = tmp_path_factory.mktemp("datasets")
-    mixed = [next(episodes(at_random, 1, seed, STEPS, agent)) for seed, agent in ((0, 3), (1, 0), (2, 3))]
+    mixed = [
+        next(episodes(at_random, 1, seed, STEPS, agent)) for seed, agent in ((0, 3), (1, 0), (2, 3))
+    ]
     write(root, "test/few-v0", mixed, STEPS)
     write(root, "test/many-v0", episodes(at_random, 7, 5, STEPS, agent=1), STEPS)
     write(root, "test/unnamed-v0", episodes(at_random, 2, 6, STEPS), STEPS, named=False)
     write(root, "test/longer-v0", episodes(at_random, 2, 6, 2 * STEPS), 2 * STEPS)
     boxes = gymnasium.spaces.Box(-1, 1, (4,)), gymnasium.spaces.Box(-1, 1, (2,))
-    wide = EpisodeRecord(np.zeros((9, 4)), np.zeros((8, 2)), np.zeros(8), np.zeros(8, bool), np.arange(8) == 7)
+    wide = EpisodeRecord(
+        np.zeros((9, 4)), np.zeros((8, 2)), np.zeros(8), np.zeros(8, bool), np.arange(8) == 7
+    )
     write_dataset("test/wide-v0", [wide], *boxes, root=root)
     ant = gymnasium.spaces.Box(-1, 1, (3,)), gymnasium.spaces.Discrete(3)
-    choice = EpisodeRecord(np.zeros((9, 3)), np.zeros(8, int), np.zeros(8), np.zeros(8, bool), np.arange(8) == 7)
+    choice = EpisodeRecord(
+        np.zeros((9, 3)), np.zeros(8, int), np.zeros(8), np.zeros(8, bool), np.arange(8) == 7
+    )
     write_dataset("test/choice-v0", [choice], *ant, root=root)
     return root
 
 
 def config(root: Path, *names: str, **changes: object) -> OfflineConfig:
-    return OfflineConfig(tuple(f"test/{name}-v0" for name in names), root=str(root), cql=SMALL, **changes)
+    return OfflineConfig(
+        tuple(f"test/{name}-v0" for name in names), root=str(root), cql=SMALL, **changes
+    )
 
 
 def test_parts_are_datasets_or_agents(root: Path) -> None:
@@ -72,11 +82,15 @@ def test_an_agent_draws_from_its_own_part_only_and_every_step_of_it(root: Path) 
     for index, part in enumerate(source.parts):
         own = data.transitions[part.first : part.first + part.count]
         where = {data.observation[row].tobytes(): int(row) for row in own}
-        drawn = [where[observation.tobytes()] for observation in np.asarray(batches.observation[index])]
+        drawn = [
+            where[observation.tobytes()] for observation in np.asarray(batches.observation[index])
+        ]
         assert set(drawn) == set(own.tolist())
         counts = np.bincount(drawn)[own]
         assert counts.max() < 3 * 3000 / part.count
-        np.testing.assert_array_equal(batches.next_observation[index], data.observation[np.array(drawn) + 1])
+        np.testing.assert_array_equal(
+            batches.next_observation[index], data.observation[np.array(drawn) + 1]
+        )
         np.testing.assert_array_equal(batches.action[index], data.action[drawn])
         np.testing.assert_allclose(batches.reward[index], 0.5 * data.reward[drawn], rtol=1e-6)
 
@@ -97,27 +111,51 @@ def test_observations_are_standardised_by_the_part_they_come_from(root: Path) ->
 
 def test_folding_makes_the_first_layer_take_raw_observations() -> None:
     rng = np.random.default_rng(0)
-    weight, bias = rng.normal(size=(2, 3, 5)).astype(np.float32), rng.normal(size=(2, 5)).astype(np.float32)
-    mean, deviation = rng.normal(size=(2, 3)).astype(np.float32), rng.uniform(0.1, 9, (2, 3)).astype(np.float32)
+    weight, bias = (
+        rng.normal(size=(2, 3, 5)).astype(np.float32),
+        rng.normal(size=(2, 5)).astype(np.float32),
+    )
+    mean, deviation = (
+        rng.normal(size=(2, 3)).astype(np.float32),
+        rng.uniform(0.1, 9, (2, 3)).astype(np.float32),
+    )
     raw = rng.normal(size=3).astype(np.float32)
     new_weight, new_bias = folded(weight, bias, mean, deviation)
     for agent in range(2):
         expected = ((raw - mean[agent]) / deviation[agent]) @ weight[agent] + bias[agent]
-        np.testing.assert_allclose(raw @ new_weight[agent] + new_bias[agent], expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            raw @ new_weight[agent] + new_bias[agent], expected, rtol=1e-4, atol=1e-5
+        )
 
 
 @pytest.mark.parametrize(
     ("names", "changes", "sentence"),
     [
-        (("few", "wide"), {}, r"few-v0 observes Box.*but test/wide-v0 Box.*: train on them one after the other"),
+        (
+            ("few", "wide"),
+            {},
+            r"few-v0 observes Box.*but test/wide-v0 Box.*: train on them one after the other",
+        ),
         (("few", "choice"), {}, r"few-v0 acts in Box.*but test/choice-v0 Discrete\(3\)"),
         (("few", "unnamed"), {}, "different environments .*unnamed-v0 from an unnamed one"),
         (("few", "longer"), {}, "different options of their environment .*say --env-options"),
-        (("unnamed",), {}, "does not name its environment: give it with --env, or use --no-evaluate"),
-        (("wide",), {"env": "Pendulum-v1"}, r"wide-v0 observes Box.*but Pendulum-v1 Box.*--env-options"),
+        (
+            ("unnamed",),
+            {},
+            "does not name its environment: give it with --env, or use --no-evaluate",
+        ),
+        (
+            ("wide",),
+            {"env": "Pendulum-v1"},
+            r"wide-v0 observes Box.*but Pendulum-v1 Box.*--env-options",
+        ),
         (("unnamed",), {"by_agent": True, "evaluate": False}, "do not say which agent made them"),
         (("absent",), {}, "test/absent-v0"),
-        (("few",), {"cql": dataclasses.replace(SMALL, batch_size=61)}, "has 60 transitions, fewer than a batch of 61"),
+        (
+            ("few",),
+            {"cql": dataclasses.replace(SMALL, batch_size=61)},
+            "has 60 transitions, fewer than a batch of 61",
+        ),
         (
             ("few",),
             {"by_agent": True, "cql": dataclasses.replace(SMALL, batch_size=21)},
@@ -125,7 +163,9 @@ def test_folding_makes_the_first_layer_take_raw_observations() -> None:
         ),
     ],
 )
-def test_what_cannot_be_learned_from(root: Path, names: tuple[str, ...], changes: dict, sentence: str) -> None:
+def test_what_cannot_be_learned_from(
+    root: Path, names: tuple[str, ...], changes: dict, sentence: str
+) -> None:
     with pytest.raises(ValueError, match=sentence) as refused:
         load_source(dataclasses.replace(config(root, *names), **changes))
     assert "\n" not in str(refused.value)

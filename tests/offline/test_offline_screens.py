@@ -8,15 +8,15 @@ import jax
 import numpy as np
 import pytest
 
+from element_rl.acting.evaluators import Evaluator, environment_maker
+from element_rl.acting.host_values import action_values
 from element_rl.agents import discrete_cloning
 from element_rl.agents.behaviour_cloning import CloningConfig
 from element_rl.agents.discrete_cql import DiscreteBatch, DiscreteCQLConfig, value_parameters
-from element_rl.agents.host_values import action_values
 from element_rl.datasets.minari_files import EpisodeRecord, write_dataset
 from element_rl.envs.screens import make_screen
-from element_rl.evaluators import Evaluator, environment_maker
-from element_rl.offline import OfflineConfig, create_offline_run, train_offline
-from element_rl.offline.data import load_source, rows_of, sample, shares_of
+from element_rl.training.offline import OfflineConfig, create_offline_run, train_offline
+from element_rl.training.offline.data import load_source, rows_of, sample, shares_of
 
 GOAL = 5  # steps to the right of the middle of the first room
 OPTIONS = {"goal_distance": GOAL, "max_episode_steps": 12}
@@ -30,13 +30,20 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     env = make_screen("Rooms-v0", **OPTIONS)
     generator = np.random.default_rng(0)
     records = [episode(env, generator) for _ in range(12)]
-    write_dataset("rooms/test-v0", records, env.observation_space, env.action_space, env.env.spec, root=root)
+    write_dataset(
+        "rooms/test-v0", records, env.observation_space, env.action_space, env.env.spec, root=root
+    )
     env.close()
     return root
 
 
 def episode(env: gymnasium.Env, generator: np.random.Generator) -> EpisodeRecord:
-    frames, actions, rewards, done = [env.reset(seed=int(generator.integers(2**31)))[0]], [], [], False
+    frames, actions, rewards, done = (
+        [env.reset(seed=int(generator.integers(2**31)))[0]],
+        [],
+        [],
+        False,
+    )
     while not done:
         actions.append(RIGHT if generator.random() < 0.7 else int(generator.integers(5)))
         frame, reward, terminated, truncated, _ = env.step(actions[-1])
@@ -72,7 +79,9 @@ def test_frames_are_drawn_as_they_are_and_stacked_within_an_episode(config: Offl
     assert batch.observation.shape == (200, 3, 84, 84)
     data = source.episodes
     begin = np.repeat(np.cumsum(data.lengths + 1) - data.lengths - 1, data.lengths + 1)
-    drawn = np.asarray(data.transitions[jax.random.randint(jax.random.key(0), (200,), 0, len(data.transitions))])
+    drawn = np.asarray(
+        data.transitions[jax.random.randint(jax.random.key(0), (200,), 0, len(data.transitions))]
+    )
     assert (drawn - begin[drawn] < 2).any()
     for ahead, observed in ((0, batch.observation), (1, batch.next_observation)):
         for place, back in enumerate((2, 1, 0)):
@@ -81,7 +90,10 @@ def test_frames_are_drawn_as_they_are_and_stacked_within_an_episode(config: Offl
 
 
 def test_a_stack_in_the_environment_is_that_of_the_data() -> None:
-    env, plain = environment_maker(True, 3)("Rooms-v0", **OPTIONS), make_screen("Rooms-v0", **OPTIONS)
+    env, plain = (
+        environment_maker(True, 3)("Rooms-v0", **OPTIONS),
+        make_screen("Rooms-v0", **OPTIONS),
+    )
     frames = [plain.reset(seed=3)[0]] * 3
     np.testing.assert_array_equal(env.reset(seed=3)[0], np.stack(frames))
     for action in (4, 4, 1):
@@ -101,7 +113,9 @@ def test_it_learns_and_acts_on_the_screen(
     metrics, policy = run.read_metrics(), run.load_policy()
     assert np.isfinite(metrics["critic_loss" if algorithm == "cql" else "actor_loss"]).all()
     assert policy["kernel_0"].shape == (1, 32, frame_stack, 3, 3)
-    with Evaluator("Rooms-v0", OPTIONS, 1, environment_maker(True, frame_stack)) as evaluator:  # a process, without JAX
+    with Evaluator(
+        "Rooms-v0", OPTIONS, 1, environment_maker(True, frame_stack)
+    ) as evaluator:  # a process, without JAX
         evaluator.start(policy, [[(0, 12, 0), (0, 12, 1)]])
         returns, _ = evaluator.wait()
     assert summary["extrinsic_return"][0] == returns.mean() == summary["normalised_score"][0]
@@ -112,7 +126,9 @@ def test_cloning_finds_the_commonest_choice() -> None:
     config = CloningConfig(hidden_sizes=(16,), learning_rate=1e-2)
     observation = np.eye(2, dtype=np.float32)[[0, 0, 0, 0, 1, 1, 1, 1]]
     nothing = np.zeros(8, np.float32)
-    batch = DiscreteBatch(observation, np.array([2, 2, 2, 1, 0, 0, 0, 0]), nothing, observation, nothing)
+    batch = DiscreteBatch(
+        observation, np.array([2, 2, 2, 1, 0, 0, 0, 0]), nothing, observation, nothing
+    )
     batch = jax.tree.map(jax.numpy.asarray, batch)
     state = discrete_cloning.create(jax.random.key(0), (2,), 3, config)
     update = jax.jit(lambda state: discrete_cloning.update(state, batch, jax.random.key(0), config))
@@ -121,7 +137,9 @@ def test_cloning_finds_the_commonest_choice() -> None:
     least = -(0.75 * np.log(0.75) + 0.25 * np.log(0.25)) / 2  # the entropy of the choices
     assert least <= metrics["actor_loss"] < least + 0.01
     parameters = {name: np.asarray(array) for name, array in value_parameters(state.policy).items()}
-    assert [int(np.argmax(action_values(parameters, row))) for row in np.eye(2, dtype=np.float32)] == [2, 0]
+    assert [
+        int(np.argmax(action_values(parameters, row))) for row in np.eye(2, dtype=np.float32)
+    ] == [2, 0]
 
 
 def test_sentences(config: OfflineConfig, root: Path) -> None:
@@ -130,9 +148,15 @@ def test_sentences(config: OfflineConfig, root: Path) -> None:
     with pytest.raises(ValueError, match=r"observes .*but Pendulum-v1|needed"):
         load_source(dataclasses.replace(config, env="Pendulum-v1"))
     spaces = gymnasium.spaces.Box(-1, 1, (4,)), gymnasium.spaces.Discrete(2)
-    record = EpisodeRecord(np.zeros((21, 4)), np.zeros(20, int), np.zeros(20), np.zeros(20, bool), np.arange(20) == 19)
+    record = EpisodeRecord(
+        np.zeros((21, 4)), np.zeros(20, int), np.zeros(20), np.zeros(20, bool), np.arange(20) == 19
+    )
     write_dataset("rooms/vector-v0", [record], *spaces, root=root)
-    vectors = dataclasses.replace(config, datasets=("rooms/vector-v0",), evaluate=False, frame_stack=2)
-    with pytest.raises(ValueError, match=r"only grey frames .* are stacked: leave out --frame-stack"):
+    vectors = dataclasses.replace(
+        config, datasets=("rooms/vector-v0",), evaluate=False, frame_stack=2
+    )
+    with pytest.raises(
+        ValueError, match=r"only grey frames .* are stacked: leave out --frame-stack"
+    ):
         load_source(vectors)
     assert load_source(dataclasses.replace(config, env="rooms")).env == "Rooms-v0"

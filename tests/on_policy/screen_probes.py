@@ -11,9 +11,11 @@ NAME = "element-tests/Corridor-v0"
 
 
 class Corridor(gymnasium.Env):
-    """Nine places in a row, the agent a bright bar. The right end gives reward 1 and ends the episode; the start is seeded.
+    """Nine places in a row, the agent a bright bar. The right end gives reward 1 and ends the
+    episode; the start is seeded.
 
-    `breaks_at`: it raises in this place. `kills_at`: it kills its process in this step of its life, once: then `flag` exists.
+    `breaks_at`: it raises in this place. `kills_at`: it kills its process in this step of its life,
+    once: then `flag` exists.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (as Gymnasium declares it)
@@ -27,7 +29,9 @@ class Corridor(gymnasium.Env):
         self.breaks_at, self.kills_at, self.flag = breaks_at, kills_at, flag
         self.taken = 0  # steps, over all episodes
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict]:
         super().reset(seed=seed)
         self.place = int(self.np_random.integers(0, 3))
         return self._view(), self._info()

@@ -1,4 +1,5 @@
-"""Every reward on rollouts: it reaches the advantages, asks without changing, learns, and judges parts as it judges the whole."""
+"""Every reward on rollouts: it reaches the advantages, asks without changing, learns, and judges
+parts as it judges the whole."""
 
 import dataclasses
 from pathlib import Path
@@ -12,9 +13,15 @@ from small_rewards import SMALL_REWARDS
 
 from benchmarks import bench_bonus
 from element_rl.agents.a3c import generalised_advantages
-from element_rl.on_policy.bonus import Bonus, EpisodeSoFar, LearningConfig, make_bonus, minibatches
 from element_rl.rewards import NAMES
-from element_rl.trees import arrays_to_tree, tree_to_arrays
+from element_rl.rewards.on_rollouts import (
+    Bonus,
+    EpisodeSoFar,
+    LearningConfig,
+    make_bonus,
+    minibatches,
+)
+from element_rl.storage.trees import arrays_to_tree, tree_to_arrays
 
 OWN = Path(__file__).parents[2] / "examples" / "own_reward.py"
 DIM, ACTIONS = 8, 4
@@ -22,19 +29,29 @@ SMALL = SMALL_REWARDS | {"element": {"update_interval": 20, "update_steps": 15}}
 
 
 def bonus_of(name: str, **options: Any) -> Bonus:
-    given = {**SMALL.get(name, {}), **({} if name == "element" else {"minibatch_size": 10}), **options}
-    return make_bonus(name, state_dim=DIM, actions=ACTIONS, max_episode_steps=60, total_steps=400, options=given)
+    given = {
+        **SMALL.get(name, {}),
+        **({} if name == "element" else {"minibatch_size": 10}),
+        **options,
+    }
+    return make_bonus(
+        name, state_dim=DIM, actions=ACTIONS, max_episode_steps=60, total_steps=400, options=given
+    )
 
 
 def walk(seed: int, length: int, terminated: bool = False) -> EpisodeSoFar:
     rng = np.random.default_rng(seed)
-    states = np.cumsum((1 + seed) * 0.3 * rng.normal(size=(length + 1, DIM)), axis=0).astype(np.float32)
+    states = np.cumsum((1 + seed) * 0.3 * rng.normal(size=(length + 1, DIM)), axis=0).astype(
+        np.float32
+    )
     actions = rng.integers(0, ACTIONS, length).astype(np.int32)
     return EpisodeSoFar(states, actions, rng.normal(size=length).astype(np.float32), terminated)
 
 
 def part(episode: EpisodeSoFar, length: int) -> EpisodeSoFar:
-    return EpisodeSoFar(episode.states[: length + 1], episode.actions[:length], episode.rewards[:length], False)
+    return EpisodeSoFar(
+        episode.states[: length + 1], episode.actions[:length], episode.rewards[:length], False
+    )
 
 
 def trained(bonus: Bonus) -> Any:
@@ -67,11 +84,14 @@ def test_interface_and_metrics(named: tuple[Bonus, Any]) -> None:
     learned, metrics = bonus.learn(state, walk(5, 33), 13, jax.random.key(1))
     _, observed = bonus.observe(learned, walk(5, 33, terminated=True), 153)
     assert set(metrics) | set(observed) == set(bonus.metric_names)
-    assert all(isinstance(value, float) and np.isfinite(value) for value in (metrics | observed).values())
+    assert all(
+        isinstance(value, float) and np.isfinite(value) for value in (metrics | observed).values()
+    )
 
 
 def test_reaches_the_learner(named: tuple[Bonus, Any]) -> None:
-    """Advantages change with the bonus, and by what it is worth: the reward enters before they are taken."""
+    """Advantages change with the bonus, and by what it is worth: the reward enters before they are
+    taken."""
     bonus, state = named
     episode = walk(6, 40)
     values, _ = bonus.rewards(state, episode, 20)
@@ -79,7 +99,9 @@ def test_reaches_the_learner(named: tuple[Bonus, Any]) -> None:
 
     def advantages(rewards: np.ndarray) -> np.ndarray:
         return np.asarray(
-            generalised_advantages(jnp.asarray(rewards), critic, jnp.asarray(20), jnp.asarray(False), 0.9, 1.0)
+            generalised_advantages(
+                jnp.asarray(rewards), critic, jnp.asarray(20), jnp.asarray(False), 0.9, 1.0
+            )
         )
 
     without, with_bonus = advantages(np.zeros(20, np.float32)), advantages(values)
@@ -114,12 +136,16 @@ def test_a_restored_state_goes_on_the_same(named: tuple[Bonus, Any]) -> None:
 
 @pytest.mark.parametrize("name", ["ngu", "e3b"])
 def test_notes_of_a_part_are_those_of_the_whole(name: str) -> None:
-    """The rewards of an episode's rollouts, each seen with what came before it, are the rewards of the whole episode."""
+    """The rewards of an episode's rollouts, each seen with what came before it, are the rewards of
+    the whole episode."""
     bonus = bonus_of(name)
     state = trained(bonus)
     episode = walk(3, 45)
     whole, _ = bonus.rewards(state, episode, 45)
-    parts = [bonus.rewards(state, part(episode, length), new)[0] for length, new in ((20, 20), (40, 20), (45, 5))]
+    parts = [
+        bonus.rewards(state, part(episode, length), new)[0]
+        for length, new in ((20, 20), (40, 20), (45, 5))
+    ]
     np.testing.assert_allclose(np.concatenate(parts), whole, rtol=1e-4)
     alone, _ = bonus.rewards(state, walk(3, 45), 5)
     np.testing.assert_allclose(alone, whole[-5:], rtol=1e-5)
@@ -138,7 +164,8 @@ def test_what_was_learned_pays_less(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["re3", "rise", "apt"])
 def test_standing_still_is_not_new(name: str) -> None:
-    """The rollout's own states are neighbours: one that stays in a new place earns nothing, one that moves there does."""
+    """The rollout's own states are neighbours: one that stays in a new place earns nothing, one
+    that moves there does."""
     bonus = bonus_of(name)
     state = trained(bonus)
     still = walk(5, 30)
@@ -192,7 +219,12 @@ def test_few_programs_are_compiled() -> None:
 def test_windows_are_a_tenth_of_a_short_run() -> None:
     def windows(total_steps: int, **options: Any) -> tuple[int, int]:
         bonus: Any = make_bonus(
-            "element", state_dim=2, actions=2, max_episode_steps=10, total_steps=total_steps, options=options
+            "element",
+            state_dim=2,
+            actions=2,
+            max_episode_steps=10,
+            total_steps=total_steps,
+            options=options,
         )
         return bonus.config.element.update_interval, bonus.config.element.update_steps
 
@@ -203,7 +235,9 @@ def test_windows_are_a_tenth_of_a_short_run() -> None:
 
 
 def test_element_takes_the_papers_settings() -> None:
-    bonus: Any = make_bonus("element", state_dim=2, actions=2, max_episode_steps=10, total_steps=100)
+    bonus: Any = make_bonus(
+        "element", state_dim=2, actions=2, max_episode_steps=10, total_steps=100
+    )
     settings = bonus.config.element
     assert (settings.lifelong_weight, settings.num_neighbours) == (0.5, 3)
     assert (settings.estimator, settings.renyi_order, settings.bandwidth) == ("renyi", 3.0, 1.0)
@@ -218,8 +252,18 @@ def test_condition_of_proposition_2_is_reported() -> None:
 def test_costs_are_measured() -> None:
     row = bench_bonus.measure("extrinsic", 0, rounds=1)
     assert row["rewards"] > 0
-    row = {"reward": "element", "nodes": 100_000, "rewards": 60.0, "learn": 0.5, "observe": 14.5, "restart": 5.25}
-    assert bench_bonus.render([row]).splitlines()[2] == "| element | 100,000 | 60 | 0.5 | 14.5 | 75 | 4,000 | 5.25 |"
+    row = {
+        "reward": "element",
+        "nodes": 100_000,
+        "rewards": 60.0,
+        "learn": 0.5,
+        "observe": 14.5,
+        "restart": 5.25,
+    }
+    assert (
+        bench_bonus.render([row]).splitlines()[2]
+        == "| element | 100,000 | 60 | 0.5 | 14.5 | 75 | 4,000 | 5.25 |"
+    )
 
 
 def test_mistakes_get_one_sentence() -> None:
@@ -227,10 +271,15 @@ def test_mistakes_get_one_sentence() -> None:
         bonus_of("curiosity")
     with pytest.raises(ValueError, match="rnd does not take these options"):
         bonus_of("rnd", colour=1)
-    with pytest.raises(ValueError, match="element does not take these options: update_interval, update_steps, colour"):
+    with pytest.raises(
+        ValueError,
+        match="element does not take these options: update_interval, update_steps, colour",
+    ):
         bonus_of("element", colour=1)
     with pytest.raises(ValueError, match="minibatch_size must be at least 1, got 0"):
         bonus_of("rnd", minibatch_size=0)
     bonus = bonus_of("extrinsic")
-    with pytest.raises(ValueError, match="The last 9 transitions were asked of an episode that has 5"):
+    with pytest.raises(
+        ValueError, match="The last 9 transitions were asked of an episode that has 5"
+    ):
         bonus.rewards((), walk(0, 5), 9)

@@ -1,4 +1,5 @@
-"""The on-policy loop as a whole: repeated, interrupted, with workers that die; and A3C that learns in it."""
+"""The on-policy loop as a whole: repeated, interrupted, with workers that die; and A3C that learns
+in it."""
 
 import dataclasses
 import subprocess
@@ -11,15 +12,17 @@ import numpy as np
 import pytest
 from run_outcomes import assert_same, outcome
 
+from element_rl.acting.rollout_workers import WorkerError
 from element_rl.agents.a3c import A3CConfig
-from element_rl.explore import Interrupted
-from element_rl.on_policy.config import OnPolicyConfig
-from element_rl.on_policy.launch import create_run, reopen_run
-from element_rl.on_policy.training import train
-from element_rl.on_policy.workers import WorkerError
-from element_rl.runs import RunFolder
+from element_rl.runs.folder import RunFolder
+from element_rl.runs.watching import Interrupted
+from element_rl.training.on_policy.config import OnPolicyConfig
+from element_rl.training.on_policy.launch import create_run, reopen_run
+from element_rl.training.on_policy.training import train
 
-sys.path.insert(0, str(Path(__file__).parent))  # spawned workers inherit it, so that they find the probes
+sys.path.insert(
+    0, str(Path(__file__).parent)
+)  # spawned workers inherit it, so that they find the probes
 import screen_probes
 
 SMALL = OnPolicyConfig(
@@ -58,9 +61,18 @@ def stopping_after(rollouts: int) -> Callable[[], bool]:
 
 def test_metrics_checkpoints_and_summary(undisturbed: RunFolder) -> None:
     metrics, summary = undisturbed.read_metrics(), undisturbed.read_summary()
-    assert metrics["step"].tolist() == [step for step in (60, 120, 180, 240, 300, 330) for _ in range(2)]
+    assert metrics["step"].tolist() == [
+        step for step in (60, 120, 180, 240, 300, 330) for _ in range(2)
+    ]
     assert metrics["seed"].tolist() == [0, 1] * 6
-    for name in ("policy_entropy", "critic_loss", "actor_loss", "reward_episodic", "reward_lifelong", "gradient_norm"):
+    for name in (
+        "policy_entropy",
+        "critic_loss",
+        "actor_loss",
+        "reward_episodic",
+        "reward_lifelong",
+        "gradient_norm",
+    ):
         assert np.isfinite(metrics[name]).all(), name
     assert (metrics["policy_lag"] == 0).all()
     assert undisturbed.checkpoint_steps() == undisturbed.planned_checkpoints() == [120, 240, 330]
@@ -69,7 +81,16 @@ def test_metrics_checkpoints_and_summary(undisturbed: RunFolder) -> None:
     np.testing.assert_array_equal(np.count_nonzero(visits, axis=(1, 2)), summary["coverage"])
     episodes = metrics["episodes"][-2:]
     assert (visits.sum(axis=(1, 2)) >= 330 + episodes).all()  # every step, and every reset
-    for name in ("env", "reward", "steps", "seeds", "wall_seconds", "episodic_entropy", "extrinsic_return", "versions"):
+    for name in (
+        "env",
+        "reward",
+        "steps",
+        "seeds",
+        "wall_seconds",
+        "episodic_entropy",
+        "extrinsic_return",
+        "versions",
+    ):
         assert name in summary
     assert all(value <= 9 for value in summary["furthest"])
 
@@ -86,25 +107,38 @@ def test_interrupted_anywhere_and_resumed(undisturbed: RunFolder, tmp_path: Path
     run = create_run(SMALL, tmp_path / "run")
     for rollouts in (5, 12, 18):
         with pytest.raises(Interrupted):
-            train(SMALL, run, stop=stopping_after(rollouts), resume=run.latest_checkpoint() is not None)
+            train(
+                SMALL,
+                run,
+                stop=stopping_after(rollouts),
+                resume=run.latest_checkpoint() is not None,
+            )
     train(SMALL, reopen_run(SMALL, run.path), resume=True)
     assert_same(outcome(undisturbed), outcome(run))
     np.testing.assert_array_equal(undisturbed.load_visits(), run.load_visits())
 
 
-def test_a_worker_that_is_killed_comes_back_where_it_was(undisturbed: RunFolder, tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_comes_back_where_it_was(
+    undisturbed: RunFolder, tmp_path: Path
+) -> None:
     config = dataclasses.replace(SMALL, workers=1)
     run = create_run(config, tmp_path / "run")
-    train(dataclasses.replace(config, env_options=("kills_at=75", f"flag={tmp_path / 'killed'}")), run)
+    train(
+        dataclasses.replace(config, env_options=("kills_at=75", f"flag={tmp_path / 'killed'}")), run
+    )
     assert (tmp_path / "killed").exists()
     assert_same(outcome(undisturbed), outcome(run))
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_an_environment_that_always_breaks_stops_the_run_with_a_good_checkpoint(workers: int, tmp_path: Path) -> None:
+def test_an_environment_that_always_breaks_stops_the_run_with_a_good_checkpoint(
+    workers: int, tmp_path: Path
+) -> None:
     config = dataclasses.replace(SMALL, workers=workers, seeds=1, restarts=workers)
     run = create_run(config, tmp_path / "run")
-    with pytest.raises(WorkerError, match=r"the emulator gave up.*stopped at step .* with a checkpoint"):
+    with pytest.raises(
+        WorkerError, match=r"the emulator gave up.*stopped at step .* with a checkpoint"
+    ):
         train(dataclasses.replace(config, env_options=("breaks_at=6",)), run)
     arrays, metadata, _ = run.load_resume()
     assert arrays["agent/0/counters"][0] == metadata["step"] < 330
@@ -113,7 +147,9 @@ def test_an_environment_that_always_breaks_stops_the_run_with_a_good_checkpoint(
 
 
 def test_several_workers_make_the_steps_together(tmp_path: Path) -> None:
-    config = dataclasses.replace(SMALL, workers=3, seeds=1, reward="rnd", update_interval=None, update_steps=None)
+    config = dataclasses.replace(
+        SMALL, workers=3, seeds=1, reward="rnd", update_interval=None, update_steps=None
+    )
     run = create_run(config, tmp_path / "run")
     train(config, run)
     metrics = run.read_metrics()
@@ -162,7 +198,7 @@ def test_mistakes_are_answered_in_a_sentence(undisturbed: RunFolder, tmp_path: P
 
 
 def test_workers_load_no_jax() -> None:
-    code = "import sys, element_rl.on_policy.workers; sys.exit('jax' in sys.modules)"
+    code = "import sys, element_rl.acting.rollout_workers; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

@@ -1,4 +1,5 @@
-"""What workers deliver: whole rollouts, an LSTM that begins anew with every episode, and places that can be gone back to."""
+"""What workers deliver: whole rollouts, an LSTM that begins anew with every episode, and places
+that can be gone back to."""
 
 from itertools import pairwise
 
@@ -6,13 +7,13 @@ import gymnasium
 import jax
 import numpy as np
 
+from element_rl.acting.rollout import Rollout
+from element_rl.acting.rollout_actor import Surroundings
+from element_rl.acting.rollout_workers import Crew
 from element_rl.agents import a3c
 from element_rl.envs.screens import describe_screen
-from element_rl.on_policy.actor import Surroundings
-from element_rl.on_policy.agent import Episode
-from element_rl.on_policy.return_scale import ReturnScale
-from element_rl.on_policy.rollout import Rollout
-from element_rl.on_policy.workers import Crew
+from element_rl.rewards.return_scale import ReturnScale
+from element_rl.training.on_policy.agent import Episode
 
 CONFIG = a3c.A3CConfig(channels=(2, 2), hidden_size=8, local_steps=10)
 OPTIONS = {"max_episode_steps": 25, "goal_distance": 4}
@@ -32,7 +33,11 @@ def delivered(workers: Crew, parameters: dict[str, np.ndarray], count: int) -> l
     for _ in range(count):
         workers.start(0, 0, parameters, 10)
         rollout = workers.next()[2]
-        copies = {name: value.copy() for name, value in vars(rollout).items() if isinstance(value, np.ndarray)}
+        copies = {
+            name: value.copy()
+            for name, value in vars(rollout).items()
+            if isinstance(value, np.ndarray)
+        }
         rollouts.append(Rollout(**(vars(rollout) | copies)))
     return rollouts
 
@@ -75,11 +80,19 @@ def test_an_episode_grows_by_its_rollouts() -> None:
     rollouts = delivered(workers, parameters, 3)
     workers.close()
     episode = Episode(
-        np.zeros((0, 1), np.float32), np.zeros(0, np.int32), np.zeros(0, np.float32), np.zeros((0, 2), np.float32)
+        np.zeros((0, 1), np.float32),
+        np.zeros(0, np.int32),
+        np.zeros(0, np.float32),
+        np.zeros((0, 2), np.float32),
     )
     for rollout in rollouts[:2]:
         episode = episode.with_rollout(rollout, rollout.frames[:, :1, 0].astype(np.float32))
-    assert len(episode.states) == len(episode.positions) == len(episode.actions) + 1 == len(episode.rewards) + 1
+    assert (
+        len(episode.states)
+        == len(episode.positions)
+        == len(episode.actions) + 1
+        == len(episode.rewards) + 1
+    )
     np.testing.assert_array_equal(episode.positions[-1], rollouts[1].positions[-1])
 
 
@@ -93,8 +106,12 @@ def test_a_reward_is_divided_by_the_deviation_of_its_return() -> None:
     np.testing.assert_allclose(scale.scaled(1, np.array([4.0], np.float32)), [expected], rtol=1e-6)
     other = ReturnScale(2, 0.5)
     other.restore(scale.to_arrays())
-    np.testing.assert_array_equal(other.scaled(0, np.ones(2, np.float32)), scale.scaled(0, np.ones(2, np.float32)))
+    np.testing.assert_array_equal(
+        other.scaled(0, np.ones(2, np.float32)), scale.scaled(0, np.ones(2, np.float32))
+    )
 
 
 def test_a_constant_reward_of_nothing_stays_nothing() -> None:
-    np.testing.assert_array_equal(ReturnScale(1, 0.9).scaled(0, np.zeros(3, np.float32)), np.zeros(3))
+    np.testing.assert_array_equal(
+        ReturnScale(1, 0.9).scaled(0, np.zeros(3, np.float32)), np.zeros(3)
+    )

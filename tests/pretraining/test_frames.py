@@ -1,4 +1,5 @@
-"""Frames on disk survive what kills a run, episodes do not depend on the processes that made them, and splits keep them whole."""
+"""Frames on disk survive what kills a run, episodes do not depend on the processes that made them,
+and splits keep them whole."""
 
 import multiprocessing
 import subprocess
@@ -10,10 +11,10 @@ import numpy as np
 import pytest
 
 from element_rl.envs.screens import make_screen
-from element_rl.files import FileError
-from element_rl.pretraining.collecting import random_episode, random_episodes
-from element_rl.pretraining.frames import NOT_KEPT, EpisodeRecord, FrameStore, frame_entropy
-from element_rl.pretraining.splits import batches, frame_indices, pair_indices, split_episodes
+from element_rl.storage.files import FileError
+from element_rl.training.encoder.collecting import random_episode, random_episodes
+from element_rl.training.encoder.frames import NOT_KEPT, EpisodeRecord, FrameStore, frame_entropy
+from element_rl.training.encoder.splits import batches, frame_indices, pair_indices, split_episodes
 
 SHORT = {"max_episode_steps": 30}
 
@@ -28,11 +29,15 @@ def numbered(count: int, first: int = 0) -> tuple[np.ndarray, np.ndarray]:
 def test_entropy_of_an_episode_by_hand() -> None:
     """Four frames: one thing twice, two others once. 1.5 bits of 2."""
     shades = np.array([0, 0, 100, 200], np.uint8)
-    assert frame_entropy(np.broadcast_to(shades[:, None, None], (4, 84, 84)).copy()) == pytest.approx(0.75)
+    assert frame_entropy(
+        np.broadcast_to(shades[:, None, None], (4, 84, 84)).copy()
+    ) == pytest.approx(0.75)
     assert frame_entropy(np.zeros((50, 84, 84), np.uint8)) == 0
     assert frame_entropy(np.zeros((1, 84, 84), np.uint8)) == 0
     stripes = np.zeros((16, 84, 84), np.uint8)
-    stripes[np.arange(16), :, np.arange(16) * 5] = 255  # they move by less than a block: some look the same
+    stripes[np.arange(16), :, np.arange(16) * 5] = (
+        255  # they move by less than a block: some look the same
+    )
     assert 0.8 < frame_entropy(stripes) < 1
     flicker = np.full((16, 84, 84), 128, np.uint8)
     flicker[::2, 40, 40] += 20  # one pixel of one block
@@ -49,7 +54,9 @@ def test_what_is_stored_is_there_again(tmp_path: Path) -> None:
         assert [episode.start for episode in each.episodes] == [0, NOT_KEPT, 5]
         assert (each.steps, each.kept_frames) == (12, 10)
         np.testing.assert_array_equal(each.frames()[:, 0, 0], [0, 1, 2, 3, 4, 20, 21, 22, 23, 24])
-        np.testing.assert_array_equal(each.positions()[:, 1], -each.frames()[:, 3, 3].astype(np.float32))
+        np.testing.assert_array_equal(
+            each.positions()[:, 1], -each.frames()[:, 3, 3].astype(np.float32)
+        )
 
 
 def test_a_kill_costs_the_episode_that_was_being_written(tmp_path: Path) -> None:
@@ -58,7 +65,10 @@ def test_a_kill_costs_the_episode_that_was_being_written(tmp_path: Path) -> None
     complete = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     store.add(*numbered(6, 50), 0.5, 1.0, True)
     listed = (tmp_path / "episodes.jsonl").read_bytes()
-    for cut in (listed[:-1], listed[: len(complete["episodes.jsonl"])]):  # half a line, and no line at all
+    for cut in (
+        listed[:-1],
+        listed[: len(complete["episodes.jsonl"])],
+    ):  # half a line, and no line at all
         (tmp_path / "episodes.jsonl").write_bytes(cut)
         again = FrameStore(tmp_path, (4, 4))
         assert len(again.episodes) == 1
@@ -97,7 +107,12 @@ def test_an_episode_is_the_same_whoever_runs_it() -> None:
 def test_a_held_action_goes_further() -> None:
     env = make_screen("Rooms-v0", max_episode_steps=200)
     reach = [
-        np.mean([np.ptp(random_episode(env, 0, number, hold).positions, axis=0).sum() for number in range(10)])
+        np.mean(
+            [
+                np.ptp(random_episode(env, 0, number, hold).positions, axis=0).sum()
+                for number in range(10)
+            ]
+        )
         for hold in (1, 6)
     ]
     env.close()
@@ -105,7 +120,7 @@ def test_a_held_action_goes_further() -> None:
 
 
 def test_processes_that_collect_load_no_jax() -> None:
-    code = "import sys, element_rl.pretraining.collecting; sys.exit('jax' in sys.modules)"
+    code = "import sys, element_rl.training.encoder.collecting; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
@@ -144,10 +159,13 @@ def test_pairs_are_consecutive_frames_of_one_episode() -> None:
 def test_too_few_episodes_are_said() -> None:
     episodes = [EpisodeRecord(n, 20, 0.31, 0.0, NOT_KEPT) for n in range(4)]
     with pytest.raises(
-        ValueError, match=r"0 of 4 episodes vary enough .*highest entropy is 0.31, .*lower the threshold"
+        ValueError,
+        match=r"0 of 4 episodes vary enough .*highest entropy is 0.31, .*lower the threshold",
     ):
         split_episodes(episodes, 0, 8, 0.6)
-    with pytest.raises(ValueError, match="20 pairs of frames in the validation episodes and a batch needs 64"):
+    with pytest.raises(
+        ValueError, match="20 pairs of frames in the validation episodes and a batch needs 64"
+    ):
         split_episodes(recorded([20] * 10), 0, 64, 0.6)
 
 
@@ -156,7 +174,8 @@ def test_a_process_that_dies_is_said_and_none_remains() -> None:
         for process in multiprocessing.active_children():
             process.kill()
         with pytest.raises(
-            ValueError, match=r"could not collect episode 0 \(it died.*what was collected before is kept"
+            ValueError,
+            match=r"could not collect episode 0 \(it died.*what was collected before is kept",
         ):
             next(episodes)
     assert not multiprocessing.active_children()

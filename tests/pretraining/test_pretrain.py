@@ -1,4 +1,5 @@
-"""An encoder from nothing: it learns, stops in time, goes on after a stop as if nothing had been, and says what it came to."""
+"""An encoder from nothing: it learns, stops in time, goes on after a stop as if nothing had been,
+and says what it came to."""
 
 import dataclasses
 from pathlib import Path
@@ -9,17 +10,22 @@ import numpy as np
 import pytest
 from seen import pixels_covered, ticks_of
 
+from element_rl.commands.pretrain_encoder import main
 from element_rl.encoders.frozen import load_encoder
 from element_rl.encoders.stdim import NetworkConfig
 from element_rl.envs.screens import make_screen
-from element_rl.explore import Interrupted, Progress
-from element_rl.files import read_arrays
 from element_rl.plots.encoder import encoder_figure
-from element_rl.pretraining.collecting import random_episode
-from element_rl.pretraining.command import main
-from element_rl.pretraining.config import PretrainConfig
-from element_rl.pretraining.pretrain import Stage, create_encoder_run, pretrain_encoder, reopen_encoder_run
-from element_rl.runs import RunError
+from element_rl.runs.folder import RunError
+from element_rl.runs.watching import Interrupted, Progress
+from element_rl.storage.files import read_arrays
+from element_rl.training.encoder.collecting import random_episode
+from element_rl.training.encoder.config import PretrainConfig
+from element_rl.training.encoder.pretrain import (
+    Stage,
+    create_encoder_run,
+    pretrain_encoder,
+    reopen_encoder_run,
+)
 
 SMALL = PretrainConfig(
     "Rooms-v0",
@@ -43,7 +49,9 @@ class Blinking(gymnasium.Env):
         self.observation_space = gymnasium.spaces.Box(0, 255, (84, 84), np.uint8)
         self.action_space = gymnasium.spaces.Discrete(2)
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: Any = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         return self._frame(), {}
 
@@ -68,17 +76,30 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_a_run_leaves(finished: Path) -> None:
     run = reopen_encoder_run(SMALL, finished)
     summary, metrics = run.read_summary(), run.read_metrics()
-    assert (summary["env"], summary["steps"], summary["epochs"], summary["updates"]) == ("Rooms-v0", 600, 3, 24)
+    assert (summary["env"], summary["steps"], summary["epochs"], summary["updates"]) == (
+        "Rooms-v0",
+        600,
+        3,
+        24,
+    )
     assert metrics["step"].tolist() == [1, 2, 3]
     best = summary["best_epoch"]
-    assert summary["validation"]["loss"] == pytest.approx(metrics["validation_loss"].min(), rel=1e-5)
+    assert summary["validation"]["loss"] == pytest.approx(
+        metrics["validation_loss"].min(), rel=1e-5
+    )
     assert metrics["validation_loss"][best - 1] == metrics["validation_loss"].min()
     assert summary["held_out"]["loss"] < summary["chance_loss"] == pytest.approx(np.log(16))
     assert set(summary["probe"]) == {"trained", "untrained", "pca"}
     assert set(summary["probe"]["trained"]) == {"x", "y"}
     assert 0 < summary["entropy_saturation"]["trained"] < 1
     names = {path.name for path in finished.iterdir()}
-    assert {"config.json", "metrics.csv", "summary.json", "encoder.safetensors", "probe.safetensors"} <= names
+    assert {
+        "config.json",
+        "metrics.csv",
+        "summary.json",
+        "encoder.safetensors",
+        "probe.safetensors",
+    } <= names
     assert "training.safetensors" not in names
     assert not (finished / "frames" / "frames.bin").exists()
 
@@ -90,7 +111,9 @@ def test_the_encoder_is_frozen_and_standardised(finished: Path) -> None:
     frames = np.concatenate([random_episode(env, 0, number).frames for number in range(10)])
     env.close()
     spread = np.sqrt(np.asarray(encoder(frames)).var(axis=0).sum())
-    assert spread == pytest.approx(SMALL.spread, rel=0.25)  # these are the frames of all three parts
+    assert spread == pytest.approx(
+        SMALL.spread, rel=0.25
+    )  # these are the frames of all three parts
 
 
 def test_a_stopped_run_gives_the_same_encoder(finished: Path, tmp_path: Path) -> None:
@@ -131,7 +154,9 @@ def test_a_finished_run_is_left_alone(finished: Path) -> None:
 
 def test_training_ends_when_it_no_longer_helps(tmp_path: Path) -> None:
     """Steps of no size: the first epoch is the best, and the patience is two."""
-    config = dataclasses.replace(SMALL, steps=300, learning_rate=1e-30, epochs=50, patience=2, epoch_updates=2)
+    config = dataclasses.replace(
+        SMALL, steps=300, learning_rate=1e-30, epochs=50, patience=2, epoch_updates=2
+    )
     summary = pretrain_encoder(config, create_encoder_run(config, tmp_path / "run"))
     assert (summary["best_epoch"], summary["epochs"]) == (1, 3)
     assert summary["probe"]["trained"] == summary["probe"]["untrained"]  # it is the same network
@@ -165,12 +190,28 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         "--epoch-updates=8",
         "--epochs=1",
     ]
-    sizes = ["--network.channels", "8", "16", "--network.kernels", "8", "4", "--network.strides", "4", "4"]
+    sizes = [
+        "--network.channels",
+        "8",
+        "16",
+        "--network.kernels",
+        "8",
+        "4",
+        "--network.strides",
+        "4",
+        "4",
+    ]
     widths = ["--network.state-dim=8", "--network.hidden=32"]
     rest = ["--env-options", "max_episode_steps=60", "--out", str(folder)]
     assert main(["Rooms-v0", *options, *sizes, *widths, *rest]) == 0
     said = capsys.readouterr().out
-    for text in ("trained encoder", "the same, untrained", "PCA of pixels", "chance 2.773", f"Encoder: {folder}"):
+    for text in (
+        "trained encoder",
+        "the same, untrained",
+        "PCA of pixels",
+        "chance 2.773",
+        f"Encoder: {folder}",
+    ):
         assert text in said
     assert (folder / "figures" / "encoder.png").exists()
     assert main(["--resume", str(folder)]) == 0

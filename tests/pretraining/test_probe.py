@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from element_rl.pretraining.probe import Labelled, linear_probe, pixel_components, r_squared
+from element_rl.training.encoder.probe import Labelled, linear_probe, pixel_components, r_squared
 
 
 def three_parts(states: np.ndarray, positions: np.ndarray) -> list[Labelled]:
@@ -22,7 +22,9 @@ def test_r_squared_by_hand() -> None:
 
 def test_positions_that_are_linear_in_the_states_are_found() -> None:
     generator = np.random.default_rng(0)
-    states = generator.standard_normal((500, 6)) * [1, 100, 0.01, 1, 1, 0] + 5  # one column is constant
+    states = (
+        generator.standard_normal((500, 6)) * [1, 100, 0.01, 1, 1, 0] + 5
+    )  # one column is constant
     positions = states @ generator.standard_normal((6, 2)) * 30 + [700, -3]
     probe = linear_probe(*three_parts(states, positions))
     np.testing.assert_allclose(probe.scores, 1, atol=1e-3)
@@ -36,7 +38,9 @@ def test_noise_is_not_mistaken_for_knowledge() -> None:
     probe = linear_probe(*three_parts(states, positions))
     assert probe.penalty == 1.0
     assert np.all(np.abs(probe.scores) < 0.6)
-    informed = np.concatenate([states, positions[:, :1] + 0.1 * generator.standard_normal((700, 1))], axis=1)
+    informed = np.concatenate(
+        [states, positions[:, :1] + 0.1 * generator.standard_normal((700, 1))], axis=1
+    )
     knows = linear_probe(*three_parts(informed, positions))
     assert knows.scores[0] > 0.5 > knows.scores[1]
 
@@ -44,7 +48,10 @@ def test_noise_is_not_mistaken_for_knowledge() -> None:
 def test_pixel_components_are_the_principal_ones() -> None:
     generator = np.random.default_rng(2)
     directions = generator.standard_normal((3, 8, 8))
-    frames = np.einsum("nk,khw->nhw", generator.standard_normal((60, 3)) * [30, 20, 10], directions) + 128
+    frames = (
+        np.einsum("nk,khw->nhw", generator.standard_normal((60, 3)) * [30, 20, 10], directions)
+        + 128
+    )
     frames = np.clip(frames, 0, 255).astype(np.uint8)
     components = pixel_components(frames, 2)
     flat = frames.reshape(60, -1) / 255

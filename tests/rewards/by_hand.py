@@ -1,4 +1,5 @@
-"""Batches and episodes for tests of rewards, and two properties that all rewards which learn from batches have."""
+"""Batches and episodes for tests of rewards, and two properties that all rewards which learn from
+batches have."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,48 +8,63 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from element_rl.replay import Episode, Transitions
+from element_rl.replay.ring import Episode, Transitions
 from element_rl.rewards.interface import RewardSpec
-from element_rl.trees import arrays_to_tree, tree_to_arrays
+from element_rl.storage.trees import arrays_to_tree, tree_to_arrays
 
 KEY = jax.random.key(0)
 
 # Compiled once for every setting and shape: operation by operation the tests would take minutes.
 init = jax.jit(lambda reward, key, spec: reward.init(key, spec), static_argnums=(0, 2))
 observe = jax.jit(lambda reward, state, episode: reward.observe(state, episode), static_argnums=0)
-update = jax.jit(lambda reward, state, batch, key: reward.update(state, batch, key), static_argnums=0)
+update = jax.jit(
+    lambda reward, state, batch, key: reward.update(state, batch, key), static_argnums=0
+)
 reward_of = jax.jit(lambda reward, state, batch: reward.reward(state, batch), static_argnums=0)
 
 
 def transitions(size: int, notes: dict[str, Any] | None = None, **fields: Any) -> Transitions:
     """So many transitions with 3-D observations, 2-D actions and states; what is not given is 0."""
-    zeros = {"observation": (3,), "action": (2,), "next_observation": (3,), "extrinsic_reward": (), "state": (2,)}
+    zeros = {
+        "observation": (3,),
+        "action": (2,),
+        "next_observation": (3,),
+        "extrinsic_reward": (),
+        "state": (2,),
+    }
     arrays = {name: np.zeros((size, *shape)) for name, shape in zeros.items()} | fields
     terminated = jnp.asarray(np.asarray(arrays.pop("terminated", np.zeros(size)), bool))
     return Transitions(**on_device(arrays), terminated=terminated, notes=on_device(notes or {}))
 
 
 def padded_episode(rows: int, length: int, **fields: Any) -> Episode:
-    """An episode of the given length in so many rows; fields that are not given are 0, as in `transitions`."""
+    """An episode of the given length in so many rows; fields that are not given are 0, as in
+    `transitions`."""
     record = transitions(rows, **fields)
     steps = np.arange(rows, dtype=np.int32)
     return Episode(*record[:6], mask=jnp.asarray(steps < length), step=jnp.asarray(steps))
 
 
 def on_device(arrays: dict[str, Any]) -> dict[str, jax.Array]:
-    """Numbers of NumPy as JAX's; unlike `jnp.zeros` and the like, this compiles no program for every shape."""
+    """Numbers of NumPy as JAX's; unlike `jnp.zeros` and the like, this compiles no program for
+    every shape."""
     return {name: jnp.asarray(np.asarray(array, np.float32)) for name, array in arrays.items()}
 
 
 def batch_of_states(states: Any, next_observations: np.ndarray | None = None) -> Transitions:
     """Transitions that lead to the given states [B, 2]."""
-    next_observations = np.zeros((len(states), 3)) if next_observations is None else next_observations
+    next_observations = (
+        np.zeros((len(states), 3)) if next_observations is None else next_observations
+    )
     return transitions(len(states), state=states, next_observation=next_observations)
 
 
 def random_batches_of_states(number: int, size: int = 8, seed: int = 0) -> list[Transitions]:
     rng = np.random.default_rng(seed)
-    return [batch_of_states(rng.normal(size=(size, 2)), rng.normal(size=(size, 3))) for _ in range(number)]
+    return [
+        batch_of_states(rng.normal(size=(size, 2)), rng.normal(size=(size, 3)))
+        for _ in range(number)
+    ]
 
 
 def episode_of(observations: np.ndarray, rows: int = 40, garbage: float = 7.0) -> Episode:
@@ -71,17 +87,25 @@ def episode_of(observations: np.ndarray, rows: int = 40, garbage: float = 7.0) -
 
 
 def assert_population_equals_agents_alone(
-    reward: Any, spec: RewardSpec, batches_of: Callable[[int], Sequence[Transitions]], tolerance: float = 1e-5
+    reward: Any,
+    spec: RewardSpec,
+    batches_of: Callable[[int], Sequence[Transitions]],
+    tolerance: float = 1e-5,
 ) -> None:
-    """Three agents, each with its own batches: their rewards and metrics are those of each one alone."""
+    """Three agents, each with its own batches: their rewards and metrics are those of each one
+    alone."""
     keys = jax.random.split(KEY, 3)
     batches = [batches_of(agent) for agent in range(3)]
-    stacked = [jax.tree.map(lambda *leaves: np.stack(leaves), *turn) for turn in zip(*batches, strict=True)]
+    stacked = [
+        jax.tree.map(lambda *leaves: np.stack(leaves), *turn) for turn in zip(*batches, strict=True)
+    ]
     population = jax.jit(jax.vmap(lambda key: reward.init(key, spec)))(keys)
     update_all = jax.jit(jax.vmap(reward.update))
     for batch in stacked:
         population, metrics = update_all(population, batch, keys)
-    together, metrics = jax.device_get((jax.jit(jax.vmap(reward.reward))(population, stacked[-1]), metrics))
+    together, metrics = jax.device_get(
+        (jax.jit(jax.vmap(reward.reward))(population, stacked[-1]), metrics)
+    )
     for agent in range(3):
         state = init(reward, keys[agent], spec)
         for batch in batches[agent]:
@@ -92,11 +116,18 @@ def assert_population_equals_agents_alone(
             np.testing.assert_allclose(metrics[name][agent], value, rtol=tolerance)
 
 
-def assert_a_checkpoint_gives_the_same_rewards(reward: Any, spec: RewardSpec, batches: Sequence[Transitions]) -> None:
+def assert_a_checkpoint_gives_the_same_rewards(
+    reward: Any, spec: RewardSpec, batches: Sequence[Transitions]
+) -> None:
     """Written and read before the last batch, the state goes on as if nothing had happened."""
     state = init(reward, KEY, spec)
     for batch in batches[:-1]:
         state, _ = update(reward, state, batch, KEY)
-    restored = arrays_to_tree(init(reward, jax.random.key(9), spec), tree_to_arrays(state, "reward"), "reward")
-    after = [reward_of(reward, update(reward, known, batches[-1], KEY)[0], batches[-1]) for known in (state, restored)]
+    restored = arrays_to_tree(
+        init(reward, jax.random.key(9), spec), tree_to_arrays(state, "reward"), "reward"
+    )
+    after = [
+        reward_of(reward, update(reward, known, batches[-1], KEY)[0], batches[-1])
+        for known in (state, restored)
+    ]
     np.testing.assert_array_equal(*after)

@@ -1,4 +1,5 @@
-"""APT's numbers by a plain NumPy copy of its networks and a loop over the transitions drawn; its features learn."""
+"""APT's numbers by a plain NumPy copy of its networks and a loop over the transitions drawn; its
+features learn."""
 
 import jax
 import jax.numpy as jnp
@@ -17,17 +18,23 @@ from by_hand import (
 )
 
 from element_rl.mlp import MLP
-from element_rl.replay import Transitions
+from element_rl.replay.ring import Transitions
 from element_rl.rewards.apt import AptConfig, AptReward, AptState, feature_loss, features
 from element_rl.rewards.interface import Reward, RewardSpec
 from element_rl.rewards.inverse_model import InverseModel
 
-SPEC = RewardSpec(observation_dim=3, action_dim=2, state_dim=2, max_episode_steps=8, total_steps=100)
+SPEC = RewardSpec(
+    observation_dim=3, action_dim=2, state_dim=2, max_episode_steps=8, total_steps=100
+)
 loss_of = jax.jit(feature_loss)
 
 
-def batch_of(observation: np.ndarray, action: np.ndarray, next_observation: np.ndarray) -> Transitions:
-    return transitions(len(observation), observation=observation, action=action, next_observation=next_observation)
+def batch_of(
+    observation: np.ndarray, action: np.ndarray, next_observation: np.ndarray
+) -> Transitions:
+    return transitions(
+        len(observation), observation=observation, action=action, next_observation=next_observation
+    )
 
 
 def random_batches(number: int, size: int = 8, seed: int = 0) -> list[Transitions]:
@@ -42,7 +49,13 @@ def random_batches(number: int, size: int = 8, seed: int = 0) -> list[Transition
 
 
 def apt(**options) -> AptReward:
-    settings = {"pool_size": 20, "num_neighbours": 4, "feature_dim": 40, "hidden_sizes": (16,), "learning_rate": 1e-3}
+    settings = {
+        "pool_size": 20,
+        "num_neighbours": 4,
+        "feature_dim": 40,
+        "hidden_sizes": (16,),
+        "learning_rate": 1e-3,
+    }
     return AptReward(AptConfig(**(settings | options)))
 
 
@@ -57,10 +70,14 @@ def numpy_mlp(mlp, inputs: np.ndarray) -> np.ndarray:
 def numpy_features(state: AptState, observations: np.ndarray) -> np.ndarray:
     assert len(state.model.inverse.encoder.weights) == 1, "one linear layer"
     linear = numpy_mlp(state.model.inverse.encoder, observations)
-    return np.tanh((linear - linear.mean(1, keepdims=True)) / np.sqrt(linear.var(1, keepdims=True) + 1e-5))
+    return np.tanh(
+        (linear - linear.mean(1, keepdims=True)) / np.sqrt(linear.var(1, keepdims=True) + 1e-5)
+    )
 
 
-def numpy_novelty(state: AptState, queries: np.ndarray, drawn: list[np.ndarray], k: int) -> np.ndarray:
+def numpy_novelty(
+    state: AptState, queries: np.ndarray, drawn: list[np.ndarray], k: int
+) -> np.ndarray:
     """log(1 + mean distance to the k nearest), the query itself being in `drawn` once."""
     pool = numpy_features(state, np.array(drawn))
     values = []
@@ -71,8 +88,8 @@ def numpy_novelty(state: AptState, queries: np.ndarray, drawn: list[np.ndarray],
 
 
 def test_reward_against_a_plain_loop_over_updates() -> None:
-    """Every reward is taken with the encoder as it is after the update, for the whole pool; form "paper" divides by the
-    mean of all logarithms so far, each as it was when counted."""
+    """Every reward is taken with the encoder as it is after the update, for the whole pool; form
+    "paper" divides by the mean of all logarithms so far, each as it was when counted."""
     urlb, paper = apt(), apt(form="paper")
     state, paper_state = init(urlb, KEY, SPEC), init(paper, KEY, SPEC)
     drawn: list[np.ndarray] = []
@@ -84,15 +101,18 @@ def test_reward_against_a_plain_loop_over_updates() -> None:
         expected = numpy_novelty(state, np.asarray(batch.next_observation), drawn, 4)
         novelties += expected.tolist()
         np.testing.assert_allclose(reward_of(urlb, state, batch), expected, rtol=1e-4)
-        np.testing.assert_allclose(reward_of(paper, paper_state, batch), expected / np.mean(novelties), rtol=1e-4)
+        np.testing.assert_allclose(
+            reward_of(paper, paper_state, batch), expected / np.mean(novelties), rtol=1e-4
+        )
     terms = jax.jit(urlb.reward_terms)(state, batch)
     assert list(terms) == ["reward_lifelong"]
     np.testing.assert_allclose(terms["reward_lifelong"], expected, rtol=1e-4)
 
 
 def test_a_hand_made_encoder() -> None:
-    """Weights that put ±x on two features: standardised to ±1 whatever x > 0, so that all states look alike but for
-    the sign. Two of five states are on the other side, at distance √8 · tanh 1."""
+    """Weights that put ±x on two features: standardised to ±1 whatever x > 0, so that all states
+    look alike but for the sign. Two of five states are on the other side, at distance √8 · tanh 1.
+    """
     reward = apt(feature_dim=2, num_neighbours=4)
     state = init(reward, KEY, SPEC)
     encoder = MLP((jnp.array([[100.0, -100.0], [0.0, 0.0], [0.0, 0.0]]),), (jnp.zeros(2),))
@@ -102,7 +122,9 @@ def test_a_hand_made_encoder() -> None:
     state = state._replace(model=state.model._replace(inverse=inverse))
     state = state._replace(pool=update(reward, state, batch, KEY)[0].pool)
     across = np.sqrt(8) * np.tanh(1)
-    np.testing.assert_allclose(features(inverse, batch.next_observation)[:, 0], np.tanh([1, 1, 1, -1, -1]), rtol=1e-5)
+    np.testing.assert_allclose(
+        features(inverse, batch.next_observation)[:, 0], np.tanh([1, 1, 1, -1, -1]), rtol=1e-5
+    )
     expected = np.log1p([2 / 4 * across] * 3 + [3 / 4 * across] * 2)
     np.testing.assert_allclose(reward_of(reward, state, batch), expected, rtol=1e-5)
 
@@ -161,9 +183,13 @@ def test_only_the_next_observation_is_judged() -> None:
     moved = batch._replace(observation=batch.observation + 5, terminated=~batch.terminated)
     moved_pool = update(reward, init(reward, KEY, SPEC), moved, KEY)[0].pool
     moved_state = state._replace(pool=moved_pool)
-    np.testing.assert_allclose(reward_of(reward, moved_state, moved), reward_of(reward, state, batch), rtol=1e-6)
+    np.testing.assert_allclose(
+        reward_of(reward, moved_state, moved), reward_of(reward, state, batch), rtol=1e-6
+    )
     elsewhere = batch._replace(next_observation=-2 * batch.next_observation)
-    assert not np.allclose(reward_of(reward, state, elsewhere), reward_of(reward, state, batch), rtol=1e-2)
+    assert not np.allclose(
+        reward_of(reward, state, elsewhere), reward_of(reward, state, batch), rtol=1e-2
+    )
 
 
 def test_a_second_draw_is_no_neighbour() -> None:
@@ -171,7 +197,9 @@ def test_a_second_draw_is_no_neighbour() -> None:
     (batch,) = random_batches(1)
     state, _ = update(reward, init(reward, KEY, SPEC), batch, KEY)
     again = state._replace(pool=update(reward, state, batch, KEY)[0].pool)
-    np.testing.assert_allclose(reward_of(reward, again, batch), reward_of(reward, state, batch), rtol=1e-5)
+    np.testing.assert_allclose(
+        reward_of(reward, again, batch), reward_of(reward, state, batch), rtol=1e-5
+    )
 
 
 def test_observe_changes_nothing() -> None:
@@ -194,14 +222,18 @@ def test_empty_single_and_constant_inputs_are_finite(form: str) -> None:
     for _ in range(3):
         state, metrics = update(reward, state, constant, KEY)
         assert all(np.isfinite(value) for value in metrics.values())
-    assert reward_of(reward, state, constant).tolist() == [0, 0, 0, 0], "one state, drawn many times"
+    assert reward_of(reward, state, constant).tolist() == [0, 0, 0, 0], (
+        "one state, drawn many times"
+    )
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state))
     other = batch_of(np.ones((1, 3)), np.zeros((1, 2)), np.zeros((1, 3)))
     assert float(reward_of(reward, state, other)[0]) > 0
 
 
 def test_population_equals_agents_alone() -> None:
-    assert_population_equals_agents_alone(apt(form="paper"), SPEC, lambda agent: random_batches(3, seed=agent))
+    assert_population_equals_agents_alone(
+        apt(form="paper"), SPEC, lambda agent: random_batches(3, seed=agent)
+    )
 
 
 @pytest.mark.parametrize("options", [{"form": "paper"}, {"forward_model": False}])
@@ -220,8 +252,12 @@ def test_a_checkpoint_gives_the_same_rewards(options: dict) -> None:
         ({"learning_rate": 0.0}, "learning rate of APT must be positive, got 0.0"),
     ],
 )
-def test_bad_settings_are_refused(options: dict, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # users run without type checks
+def test_bad_settings_are_refused(
+    options: dict, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        jaxtyping.config, "jaxtyping_disable", True
+    )  # users run without type checks
     with pytest.raises(ValueError, match=message):
         apt(**options)
 

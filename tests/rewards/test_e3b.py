@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from by_hand import episode_of
 
-from element_rl.replay import Episode, Transitions
+from element_rl.replay.ring import Episode, Transitions
 from element_rl.rewards import Reward, RewardSpec
 from element_rl.rewards.e3b import E3bConfig, E3bReward, E3bState, elliptical_bonuses
-from element_rl.trees import arrays_to_tree, tree_to_arrays
+from element_rl.storage.trees import arrays_to_tree, tree_to_arrays
 
-SPEC = RewardSpec(observation_dim=3, action_dim=2, state_dim=4, max_episode_steps=40, total_steps=1_000)
+SPEC = RewardSpec(
+    observation_dim=3, action_dim=2, state_dim=4, max_episode_steps=40, total_steps=1_000
+)
 SMALL = {"feature_dim": 6, "encoder_sizes": (16,), "head_sizes": (16,)}
 
 # Compiled once for every setting: op by op the tests would take minutes.
@@ -34,7 +36,8 @@ def fresh(seed: int = 0) -> E3bState:
 
 
 def batch_of(bonus: list[float] | np.ndarray, seed: int = 0) -> Transitions:
-    """Transitions whose action is the change of the observation, so that an inverse model can learn."""
+    """Transitions whose action is the change of the observation, so that an inverse model can
+    learn."""
     rng = np.random.default_rng(seed)
     size = len(bonus)
     observation = rng.normal(size=(size, 3)).astype(np.float32)
@@ -55,14 +58,17 @@ def mlp(network, inputs: np.ndarray) -> np.ndarray:
     """A network with ReLU, in NumPy and float64."""
     hidden = np.asarray(inputs, np.float64)
     pairs = zip(network.weights, network.biases, strict=True)
-    layers = [(np.asarray(weight, np.float64), np.asarray(bias, np.float64)) for weight, bias in pairs]
+    layers = [
+        (np.asarray(weight, np.float64), np.asarray(bias, np.float64)) for weight, bias in pairs
+    ]
     for weight, bias in layers[:-1]:
         hidden = np.maximum(hidden @ weight + bias, 0)
     return hidden @ layers[-1][0] + layers[-1][1]
 
 
 def bonus_loop(features: np.ndarray, ridge: float) -> list[float]:
-    """The definition: the matrix of the states before, inverted anew for every state after the first."""
+    """The definition: the matrix of the states before, inverted anew for every state after the
+    first."""
     features = np.asarray(features, np.float64)
     found = []
     for n in range(1, len(features)):
@@ -75,7 +81,12 @@ def bonus_loop(features: np.ndarray, ridge: float) -> list[float]:
 
 def test_defaults_are_the_authors() -> None:
     config = E3bReward().config
-    assert (config.ridge, config.feature_dim, config.learning_rate, config.max_gradient_norm) == (0.1, 512, 2.5e-4, 0.2)
+    assert (config.ridge, config.feature_dim, config.learning_rate, config.max_gradient_norm) == (
+        0.1,
+        512,
+        2.5e-4,
+        0.2,
+    )
     assert (config.normalise, config.largest_reward, config.head_sizes) == (False, None, (256,))
     assert isinstance(E3bReward(), Reward)
 
@@ -90,8 +101,9 @@ def test_one_hot_features_count_visits() -> None:
 
 
 def test_two_dimensions_by_hand() -> None:
-    """C_0 = λI + φ_0φ_0ᵀ with φ_0 = (1, 1), λ = 1: C_0⁻¹ = [[2, −1], [−1, 2]]/3; φ_1 = (1, 0) → 2/3.
-    C_1 = C_0 + φ_1φ_1ᵀ = [[3, 1], [1, 2]]: C_1⁻¹ = [[2, −1], [−1, 3]]/5; φ_2 = (1, 2) → (2 − 4 + 12)/5 = 2."""
+    """C_0 = λI + φ_0φ_0ᵀ with φ_0 = (1, 1), λ = 1: C_0⁻¹ = [[2, −1], [−1, 2]]/3; φ_1 = (1, 0) →
+    2/3. C_1 = C_0 + φ_1φ_1ᵀ = [[3, 1], [1, 2]]: C_1⁻¹ = [[2, −1], [−1, 3]]/5; φ_2 = (1, 2) → (2 − 4
+    + 12)/5 = 2."""
     features = jnp.array([[1.0, 1.0], [1.0, 0.0], [1.0, 2.0]])
     np.testing.assert_allclose(bonuses(features, 1.0), [2, 2 / 3, 2], rtol=1e-6)
 
@@ -101,13 +113,18 @@ def test_rank_one_updates_stay_exact_over_500_steps(kind: str) -> None:
     rng = np.random.default_rng(0)
     features = rng.normal(size=(501, 32))
     if kind != "independent":
-        features = np.cumsum(0.1 * features, axis=0) + (3.0 if kind == "far from the origin" else 0.0)
+        features = np.cumsum(0.1 * features, axis=0) + (
+            3.0 if kind == "far from the origin" else 0.0
+        )
     features = features.astype(np.float32)
-    np.testing.assert_allclose(bonuses(jnp.asarray(features), 0.1)[1:], bonus_loop(features, 0.1), rtol=1e-3)
+    np.testing.assert_allclose(
+        bonuses(jnp.asarray(features), 0.1)[1:], bonus_loop(features, 0.1), rtol=1e-3
+    )
 
 
 def test_notes_equal_the_definition_over_several_episodes() -> None:
-    """C holds s_0 … s_t for the bonus of s_{t+1}, and begins anew with every episode; the last state earns one too."""
+    """C holds s_0 … s_t for the bonus of s_{t+1}, and begins anew with every episode; the last
+    state earns one too."""
     state, reward = fresh(), e3b()
     rng = np.random.default_rng(1)
     every = []
@@ -120,7 +137,9 @@ def test_notes_equal_the_definition_over_several_episodes() -> None:
         every += expected
     assert float(state.bonuses.number) == len(every)
     np.testing.assert_allclose(float(state.bonuses.mean), np.mean(every), rtol=1e-3)
-    np.testing.assert_allclose(float(state.bonuses.squares / state.bonuses.number), np.var(every), rtol=2e-3)
+    np.testing.assert_allclose(
+        float(state.bonuses.squares / state.bonuses.number), np.var(every), rtol=2e-3
+    )
 
 
 def test_self_is_not_among_the_states_before() -> None:
@@ -137,7 +156,8 @@ def test_the_bonus_is_the_reward_as_it_is() -> None:
 
 
 def test_minihacks_scale_and_clip() -> None:
-    """Divided by the standard deviation of every bonus so far, the mean not subtracted, then clipped to 1."""
+    """Divided by the standard deviation of every bonus so far, the mean not subtracted, then
+    clipped to 1."""
     reward = e3b(normalise=True)
     state = fresh()
     np.testing.assert_array_equal(reward.reward(state, batch_of([3.0])), [3.0])  # nothing seen yet
@@ -151,26 +171,38 @@ def test_minihacks_scale_and_clip() -> None:
     np.testing.assert_allclose(reward.reward(state, batch), [0.25, 0.5, 3.0], rtol=1e-3)
     clipped = e3b(normalise=True, largest_reward=1.0)
     np.testing.assert_allclose(clipped.reward(state, batch), [0.25, 0.5, 1.0], rtol=1e-3)
-    np.testing.assert_allclose(clipped.reward_terms(state, batch)["reward_episodic"], bonus, rtol=1e-6)
+    np.testing.assert_allclose(
+        clipped.reward_terms(state, batch)["reward_episodic"], bonus, rtol=1e-6
+    )
 
 
 def test_padding_and_its_garbage_change_nothing() -> None:
     walk = np.random.default_rng(0).normal(size=(15, 3))
     settings = ((14, 0.0), (40, 1e3), (40, -5.0))
-    outcomes = [observe(e3b(), fresh(), episode_of(walk, rows, garbage)) for rows, garbage in settings]
+    outcomes = [
+        observe(e3b(), fresh(), episode_of(walk, rows, garbage)) for rows, garbage in settings
+    ]
     for state, notes in outcomes[1:]:
-        np.testing.assert_allclose(notes["elliptical_bonus"][:14], outcomes[0][1]["elliptical_bonus"], rtol=1e-4)
-        for ours, theirs in zip(jax.tree.leaves(state), jax.tree.leaves(outcomes[0][0]), strict=True):
+        np.testing.assert_allclose(
+            notes["elliptical_bonus"][:14], outcomes[0][1]["elliptical_bonus"], rtol=1e-4
+        )
+        for ours, theirs in zip(
+            jax.tree.leaves(state), jax.tree.leaves(outcomes[0][0]), strict=True
+        ):
             np.testing.assert_allclose(ours, theirs, rtol=1e-4)
 
 
 def test_one_update_by_hand() -> None:
     reward, batch, state = e3b(), batch_of(np.zeros(32)), fresh()
-    both = [mlp(state.inverse_model.encoder, x) for x in (batch.observation, batch.next_observation)]
+    both = [
+        mlp(state.inverse_model.encoder, x) for x in (batch.observation, batch.next_observation)
+    ]
     told = np.tanh(mlp(state.inverse_model.head, np.concatenate(both, axis=1)))
     _, metrics = update(reward, state, batch, jax.random.key(1))
     assert tuple(metrics) == reward.metric_names
-    np.testing.assert_allclose(metrics["e3b_inverse_loss"], ((told - np.asarray(batch.action)) ** 2).mean(), rtol=1e-5)
+    np.testing.assert_allclose(
+        metrics["e3b_inverse_loss"], ((told - np.asarray(batch.action)) ** 2).mean(), rtol=1e-5
+    )
 
 
 def test_the_inverse_model_learns() -> None:
@@ -179,7 +211,9 @@ def test_the_inverse_model_learns() -> None:
     def step(state: E3bState, key: jax.Array):
         return reward.update(state, batch, key)
 
-    _, metrics = jax.jit(lambda state: jax.lax.scan(step, state, jax.random.split(jax.random.key(1), 1000)))(fresh())
+    _, metrics = jax.jit(
+        lambda state: jax.lax.scan(step, state, jax.random.split(jax.random.key(1), 1000))
+    )(fresh())
     assert metrics["e3b_inverse_loss"][-1] < 0.2 * metrics["e3b_inverse_loss"][0]
 
 
@@ -205,7 +239,8 @@ def test_population_equals_agents_alone() -> None:
 
 
 def test_standing_still_is_finite() -> None:
-    """The same feature again and again: b = 1 / (n + λ/‖φ‖²), even where features are large; without features b is 0."""
+    """The same feature again and again: b = 1 / (n + λ/‖φ‖²), even where features are large;
+    without features b is 0."""
     norm = 5 * 20.0**2
     counted = bonuses(jnp.full((1001, 5), 20.0), 0.1)
     np.testing.assert_allclose(counted, 1 / (np.arange(1001) + 0.1 / norm), rtol=1e-2)
@@ -235,7 +270,13 @@ def test_state_survives_a_checkpoint() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("ridge", 0.0), ("feature_dim", 0), ("learning_rate", -1.0), ("encoder_sizes", (0,)), ("largest_reward", 0.0)],
+    [
+        ("ridge", 0.0),
+        ("feature_dim", 0),
+        ("learning_rate", -1.0),
+        ("encoder_sizes", (0,)),
+        ("largest_reward", 0.0),
+    ],
 )
 def test_bad_settings_are_refused(name: str, value) -> None:
     with pytest.raises(ValueError, match=rf"E3bConfig.{name} is .*; choose .*\."):

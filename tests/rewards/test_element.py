@@ -12,7 +12,7 @@ from by_hand import init, observe, padded_episode, reward_of, transitions, updat
 
 from element_rl.entropy import kde_entropy, knn_entropy, renyi_entropy
 from element_rl.memory.graph import GraphConfig
-from element_rl.replay import Episode, Transitions
+from element_rl.replay.ring import Episode, Transitions
 from element_rl.rewards import RewardSpec, make_reward
 from element_rl.rewards.element import (
     PRESETS,
@@ -26,7 +26,9 @@ from element_rl.rewards.element import (
     update_windows,
 )
 
-SPEC = RewardSpec(observation_dim=3, action_dim=2, state_dim=2, max_episode_steps=8, total_steps=100)
+SPEC = RewardSpec(
+    observation_dim=3, action_dim=2, state_dim=2, max_episode_steps=8, total_steps=100
+)
 
 
 def episode_of(states: np.ndarray, step: int = 0, rows: int = 8) -> Episode:
@@ -47,11 +49,14 @@ def element(**options) -> ElementReward:
 
 
 def test_reward_by_hand() -> None:
-    """Entropies 2, 4, 3 → 0, 1, ½. Norms of the distances 0, 5, 5 → novelty log 1, log 6, log 6 → 0, 1, 1."""
+    """Entropies 2, 4, 3 → 0, 1, ½. Norms of the distances 0, 5, 5 → novelty log 1, log 6, log 6 →
+    0, 1, 1."""
     reward = element(lifelong_weight=0.5)
     state = init(reward, jax.random.key(0), SPEC)
     batch = batch_of([2.0, 4.0, 3.0], [[0.0, 0.0, 0.0], [0.0, 3.0, 4.0], [3.0, 4.0, jnp.inf]])
-    np.testing.assert_allclose(reward.novelty(batch.notes["neighbour_distances"]), np.log([1, 6, 6]), rtol=1e-6)
+    np.testing.assert_allclose(
+        reward.novelty(batch.notes["neighbour_distances"]), np.log([1, 6, 6]), rtol=1e-6
+    )
     np.testing.assert_allclose(reward_of(reward, state, batch), [0.0, 1.5, 1.0], rtol=1e-6)
 
 
@@ -63,7 +68,9 @@ def test_weights() -> None:
         ({"lifelong_weight": 2.0}, [2.0, 1.0]),
     ):
         reward = element(**options)
-        np.testing.assert_allclose(reward_of(reward, init(reward, jax.random.key(0), SPEC), batch), expected)
+        np.testing.assert_allclose(
+            reward_of(reward, init(reward, jax.random.key(0), SPEC), batch), expected
+        )
 
 
 def test_constant_and_empty_batches_give_zero_not_nan() -> None:
@@ -81,20 +88,29 @@ def test_constant_and_empty_batches_give_zero_not_nan() -> None:
 
 
 def test_standard_normalisation() -> None:
-    """Entropies 1, 2, 3, 6 have mean 3 and deviation √(14/4); novelties log 1 and three times log 4 have mean ¾ log 4."""
+    """Entropies 1, 2, 3, 6 have mean 3 and deviation √(14/4); novelties log 1 and three times log 4
+    have mean ¾ log 4."""
     reward = element(normalisation="standard", lifelong_weight=0.5)
     state = init(reward, jax.random.key(0), SPEC)
-    batch = batch_of([1.0, 2.0, 3.0, 6.0], [[0.0] * 3, [3.0, 0.0, 0.0], [3.0, 0.0, 0.0], [3.0, 0.0, 0.0]])
+    batch = batch_of(
+        [1.0, 2.0, 3.0, 6.0], [[0.0] * 3, [3.0, 0.0, 0.0], [3.0, 0.0, 0.0], [3.0, 0.0, 0.0]]
+    )
     episodic = np.array([-2.0, -1.0, 0.0, 3.0]) / math.sqrt(3.5)
     lifelong = np.array([-3.0, 1.0, 1.0, 1.0]) / math.sqrt(3.0)
-    np.testing.assert_allclose(reward_of(reward, state, batch), episodic + 0.5 * lifelong, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        reward_of(reward, state, batch), episodic + 0.5 * lifelong, rtol=1e-5, atol=1e-6
+    )
 
 
 def test_running_normalisation_uses_everything_seen() -> None:
-    reward = element(normalisation="running", lifelong_weight=1.0, estimator="renyi", renyi_order=2.0)
+    reward = element(
+        normalisation="running", lifelong_weight=1.0, estimator="renyi", renyi_order=2.0
+    )
     state = init(reward, jax.random.key(0), SPEC)
     state, _ = observe(reward, state, episode_of(np.zeros((4, 2))))  # entropy 0
-    state, _ = observe(reward, state, episode_of(100.0 * np.arange(8).reshape(4, 2)))  # entropy log2 4 = 2
+    state, _ = observe(
+        reward, state, episode_of(100.0 * np.arange(8).reshape(4, 2))
+    )  # entropy log2 4 = 2
     e = math.e
     first = batch_of([0.0, 2.0], [[0.0] * 3, [e - 1, 0.0, 0.0]])  # novelty 0 and 1
     state, _ = update(reward, state, first, jax.random.key(0))
@@ -106,7 +122,9 @@ def test_observe_notes_the_entropy_and_the_distances_to_the_memory_before_it() -
     reward = element(renyi_order=2.0, num_neighbours=2)
     state = init(reward, jax.random.key(0), SPEC)
     first = np.array([[0.0, 0.0], [3.0, 4.0], [6.0, 8.0]], np.float32)
-    state, notes = observe(reward, state, episode_of(first, step=11))  # steps 11, 12, 13 are in the window (10, 15)
+    state, notes = observe(
+        reward, state, episode_of(first, step=11)
+    )  # steps 11, 12, 13 are in the window (10, 15)
     expected = float(renyi_entropy(jnp.asarray(first), 2.0))
     np.testing.assert_allclose(notes["episode_entropy"], expected, rtol=1e-5)
     assert np.isinf(notes["neighbour_distances"][:3]).all(), "the memory was empty"
@@ -117,12 +135,15 @@ def test_observe_notes_the_entropy_and_the_distances_to_the_memory_before_it() -
 
 
 def test_a_state_can_be_paid_what_itself_adds_to_the_entropy() -> None:
-    """Two states at one place and one far away: densities 2/3, 2/3, 1/3, so shares −log of these; their mean is H."""
+    """Two states at one place and one far away: densities 2/3, 2/3, 1/3, so shares −log of these;
+    their mean is H."""
     reward = element(estimator="kde", credit="state")
     state = init(reward, jax.random.key(0), SPEC)
     states = np.array([[0.0, 0.0], [0.0, 0.0], [100.0, 0.0]], np.float32)
     _, notes = observe(reward, state, episode_of(states))
-    np.testing.assert_allclose(notes["episode_entropy"][:3], -np.log([2 / 3, 2 / 3, 1 / 3]), rtol=1e-5)
+    np.testing.assert_allclose(
+        notes["episode_entropy"][:3], -np.log([2 / 3, 2 / 3, 1 / 3]), rtol=1e-5
+    )
     entropy = float(kde_entropy(jnp.asarray(states)))
     assert float(np.mean(notes["episode_entropy"][:3])) == pytest.approx(entropy, rel=1e-5)
 
@@ -140,11 +161,14 @@ def test_window_is_algorithm_3s() -> None:
     inside = [t for t in steps.tolist() if in_update_window(t, config)]
     assert inside == [11, 12, 13, 21, 22, 23, 31, 32, 33]
     for total in range(60):
-        assert states_remembered(total, config) == sum(bool(in_update_window(t, config)) for t in range(total))
+        assert states_remembered(total, config) == sum(
+            bool(in_update_window(t, config)) for t in range(total)
+        )
 
 
 def test_windows_grow_with_a_run_whose_length_is_not_known() -> None:
-    """U doubles whenever 16 of it have passed, so it is an eighth to a sixteenth of the steps so far; T_u is a tenth of U."""
+    """U doubles whenever 16 of it have passed, so it is an eighth to a sixteenth of the steps so
+    far; T_u is a tenth of U."""
     config = ElementConfig(update_interval=100, update_steps=10, first_interval=20)
     assert update_windows(config) == [(20, 2), (40, 4), (80, 8)]
     steps = np.arange(2_000)
@@ -154,7 +178,8 @@ def test_windows_grow_with_a_run_whose_length_is_not_known() -> None:
     third = [t for begin in range(640, 2_000, 80) for t in range(begin + 1, begin + 8)]
     assert inside.tolist() == first + second + third
     assert np.array_equal(
-        jax.jit(lambda t: in_update_window(t, config))(steps.astype(np.int32)), np.isin(steps, inside)
+        jax.jit(lambda t: in_update_window(t, config))(steps.astype(np.int32)),
+        np.isin(steps, inside),
     )
     for total in (0, 19, 22, 321, 330, 639, 700, 2_000):
         assert states_remembered(total, config) == (inside < total).sum()
@@ -169,7 +194,11 @@ def test_windows_are_the_run_s_tenths_where_its_length_is_known() -> None:
     unknown = ElementConfig(**update_window(None))
     assert update_windows(unknown)[0] == (1_000, 100)
     assert update_windows(unknown)[-1] == (256_000, 25_600)
-    for steps in (20_000, 300_000, 3_000_000):  # a tenth is remembered, as of runs whose length is known
+    for steps in (
+        20_000,
+        300_000,
+        3_000_000,
+    ):  # a tenth is remembered, as of runs whose length is known
         known = states_remembered(steps, ElementConfig(**update_window(steps)))
         assert 0.9 * known < states_remembered(steps, unknown) < 1.2 * known
 
@@ -178,7 +207,9 @@ def test_only_states_within_the_window_enter() -> None:
     reward = element()
     state = init(reward, jax.random.key(0), SPEC)
     states = np.arange(16, dtype=np.float32).reshape(8, 2)
-    state, _ = observe(reward, state, episode_of(states, step=8))  # steps 8 … 15: 11, 12, 13, 14 enter
+    state, _ = observe(
+        reward, state, episode_of(states, step=8)
+    )  # steps 8 … 15: 11, 12, 13, 14 enter
     assert int(state.memory_size) == 4
     np.testing.assert_array_equal(state.memory.states[:4], states[3:7])
     entering = reward.entering(episode_of(states, step=8))
@@ -214,16 +245,23 @@ def test_each_estimator(estimator: str, function) -> None:
 def test_lifelong_estimators_by_hand() -> None:
     distances = jnp.array([[0.0, 1.0, 2.0], [jnp.inf] * 3])
     kernel = 1 + math.exp(-0.5) + math.exp(-2)
-    np.testing.assert_allclose(element(lifelong_estimator="kde").novelty(distances), [-math.log(kernel), 0], rtol=1e-6)
-    np.testing.assert_allclose(element(lifelong_estimator="renyi2").novelty(distances), [-kernel, 0], rtol=1e-6)
+    np.testing.assert_allclose(
+        element(lifelong_estimator="kde").novelty(distances), [-math.log(kernel), 0], rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        element(lifelong_estimator="renyi2").novelty(distances), [-kernel, 0], rtol=1e-6
+    )
 
 
 def test_proposition_1_the_episodic_reward_minimises_the_upper_bound() -> None:
-    """L̃(r) = E_τ[(H − Σ r)²] + E_τ[T² Var_τ(r)] on episodes over a few discrete states, minimised in closed form by the
-    normal equations; equal lengths give the mean of H/T over the episodes a state is in, unequal ones Σ TH / Σ T²."""
+    """L̃(r) = E_τ[(H − Σ r)²] + E_τ[T² Var_τ(r)] on episodes over a few discrete states, minimised
+    in closed form by the normal equations; equal lengths give the mean of H/T over the episodes a
+    state is in, unequal ones Σ TH / Σ T²."""
     rng = np.random.default_rng(0)
     for lengths in ([5, 5, 5, 5, 5, 5], [2, 3, 5, 8, 4, 6]):
-        episodes = [rng.permutation(10)[:length] for length in lengths]  # distinct states within an episode
+        episodes = [
+            rng.permutation(10)[:length] for length in lengths
+        ]  # distinct states within an episode
         entropies = rng.uniform(1, 3, len(episodes))
 
         @jax.jit
@@ -234,10 +272,13 @@ def test_proposition_1_the_episodic_reward_minimises_the_upper_bound() -> None:
                 total += (entropy - values.sum()) ** 2 + len(states) ** 2 * values.var()
             return total
 
-        # The bound is per episode E_t[(H − T r(s_t))²]; Proposition 1's closed form weighs each state's episodes by
-        # the Monte-Carlo mean over t, 1/T: minimise the printed MSE  Σ_τ (H − T r(s))² I(s ∈ τ)  per state.
+        # The bound is per episode E_t[(H − T r(s_t))²]; Proposition 1's closed form weighs each
+        # state's episodes by the Monte-Carlo mean over t, 1/T: minimise the printed MSE  Σ_τ (H − T
+        # r(s))² I(s ∈ τ)  per state.
         def printed(r: jax.Array, episodes=episodes, entropies=entropies) -> jax.Array:
-            return sum(((h - len(s) * r[s]) ** 2).sum() for s, h in zip(episodes, entropies, strict=True))
+            return sum(
+                ((h - len(s) * r[s]) ** 2).sum() for s, h in zip(episodes, entropies, strict=True)
+            )
 
         closed = np.zeros(10)
         for state in range(10):
@@ -257,7 +298,8 @@ def test_proposition_1_the_episodic_reward_minimises_the_upper_bound() -> None:
 
 
 def test_notes_sample_to_proposition_1s_average() -> None:
-    """The mean of H over the stored transitions of a state is Eq. 11: what sampling notes estimates."""
+    """The mean of H over the stored transitions of a state is Eq. 11: what sampling notes
+    estimates."""
     episodes = [([0, 1, 2], 2.0), ([0, 3, 4], 1.0), ([2, 3, 0], 4.0)]
     noted = {}
     for states, entropy in episodes:
@@ -276,7 +318,9 @@ def test_proposition_2_knn_sums_rank_states_as_full_sums_do(estimator: str) -> N
     memory = np.concatenate([c + 0.1 * rng.normal(size=(rng.integers(1, 8), 2)) for c in clusters])
     queries = (clusters + 0.1 * rng.normal(size=clusters.shape)).astype(np.float32)
     distances = np.sort(np.linalg.norm(queries[:, None] - memory[None], axis=-1), axis=1)
-    holds = proposition_2_holds(jnp.asarray(distances[:, :k], jnp.float32), jnp.asarray(len(memory)), sigma, tolerance)
+    holds = proposition_2_holds(
+        jnp.asarray(distances[:, :k], jnp.float32), jnp.asarray(len(memory)), sigma, tolerance
+    )
     holds = np.asarray(holds)
     assert holds.sum() > 20
     kernel = np.exp(-(distances**2) / (2 * sigma))
@@ -302,7 +346,9 @@ def test_the_condition_is_reported() -> None:
 def test_graph_memory_follows_the_same_interface() -> None:
     reward = element(memory="graph", graph=GraphConfig(search_steps=4, restarts=4))
     state = init(reward, jax.random.key(0), SPEC)
-    state, _ = observe(reward, state, episode_of(np.random.default_rng(0).normal(size=(4, 2)), step=11))
+    state, _ = observe(
+        reward, state, episode_of(np.random.default_rng(0).normal(size=(4, 2)), step=11)
+    )
     assert int(state.memory.size) == 4
     state, notes = observe(reward, state, episode_of(np.zeros((2, 2)), step=30))
     assert np.isfinite(notes["neighbour_distances"][:2]).all()
@@ -316,7 +362,11 @@ def test_the_papers_presets() -> None:
     for robot in ("Ant", "Humanoid"):
         preset = PRESETS[robot]
         assert (preset.estimator, preset.renyi_order, preset.bandwidth) == ("renyi", 3.0, 1.0)
-        assert (preset.graph.search_steps, preset.graph.restarts, preset.graph.update_depth) == (20, 10, 2)
+        assert (preset.graph.search_steps, preset.graph.restarts, preset.graph.update_depth) == (
+            20,
+            10,
+            2,
+        )
     for preset in PRESETS.values():
         assert (preset.lifelong_weight, preset.num_neighbours) == (0.5, 3)
         assert (preset.update_interval, preset.update_steps) == (500_000, 50_000)
@@ -355,7 +405,9 @@ def test_population_equals_agents_alone() -> None:
     population = population._replace(lifelong_weight=jnp.array([0.0, 0.5, 5.0]))
     population, notes = jax.device_get(jax.jit(jax.vmap(reward.observe))(population, stacked))
     for agent, beta in enumerate([0.0, 0.5, 5.0]):
-        alone, alone_notes = observe(reward, single._replace(lifelong_weight=jnp.float32(beta)), episodes[agent])
+        alone, alone_notes = observe(
+            reward, single._replace(lifelong_weight=jnp.float32(beta)), episodes[agent]
+        )
         for ours, theirs in zip(jax.tree.leaves(population), jax.tree.leaves(alone), strict=True):
             np.testing.assert_allclose(ours[agent], theirs, rtol=1e-5)
         for name in notes:

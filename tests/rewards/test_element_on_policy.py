@@ -1,4 +1,5 @@
-"""On-policy ELEMENT by hand: neighbours, their mean entropy, windows, scaling, and a state that is restored exactly."""
+"""On-policy ELEMENT by hand: neighbours, their mean entropy, windows, scaling, and a state that is
+restored exactly."""
 
 import math
 from pathlib import Path
@@ -9,13 +10,18 @@ import numpy as np
 import pytest
 
 from element_rl.entropy import renyi_entropy
-from element_rl.files import read_arrays, write_arrays
 from element_rl.rewards.element import ElementConfig
-from element_rl.rewards.element_on_policy import OnPolicyElement, OnPolicyElementConfig, padded_length
+from element_rl.rewards.element_on_policy import (
+    OnPolicyElement,
+    OnPolicyElementConfig,
+    padded_length,
+)
 from element_rl.rewards.episode_nodes import PIECE, NodeStore
-from element_rl.trees import arrays_to_tree, tree_to_arrays
+from element_rl.storage.files import read_arrays, write_arrays
+from element_rl.storage.trees import arrays_to_tree, tree_to_arrays
 
-FAR = 1000.0  # states so far apart that the kernel sees no likeness: T of them have an entropy of log2 T bits
+# states so far apart that the kernel sees no likeness: T of them have an entropy of log2 T bits
+FAR = 1000.0
 
 
 def element(options: dict[str, Any] | None = None, **element_options: Any) -> OnPolicyElement:
@@ -54,7 +60,8 @@ def test_episodic_term_is_the_mean_entropy_of_the_nearest_nodes() -> None:
     state = three.init()
     for states in (line(0, FAR), line(2 * FAR, 3 * FAR, 4 * FAR, 5 * FAR)):
         state, _ = three.observe(state, states, 2)
-    # neighbours of 0: 0, FAR (1 bit each), 2 FAR (2 bits): 4/3. Of 2.1 FAR: 2, 3, 1 FAR: 5/3. Of 4 FAR: 2 bits.
+    # neighbours of 0: 0, FAR (1 bit each), 2 FAR (2 bits): 4/3. Of 2.1 FAR: 2, 3, 1 FAR: 5/3. Of 4
+    # FAR: 2 bits.
     raw = np.array([4 / 3, 5 / 3, 2])
     scaled = (raw - raw.min()) / (raw.max() - raw.min())
     given = three.reward_terms(state, line(0, 2.1 * FAR, 4 * FAR))["reward_episodic"]
@@ -62,16 +69,22 @@ def test_episodic_term_is_the_mean_entropy_of_the_nearest_nodes() -> None:
 
 
 def test_nodes_can_keep_what_themselves_added() -> None:
-    """Two states at one place and one far away have shares of log 3/2, log 3/2 and log 3 (KDE): 0, 0 and 1 after scaling."""
+    """Two states at one place and one far away have shares of log 3/2, log 3/2 and log 3 (KDE): 0,
+    0 and 1 after scaling."""
     reward = element({"normalisation": "batch"}, num_neighbours=1, estimator="kde", credit="state")
     state, entropy = reward.observe(reward.init(), line(0, 0, FAR), 3)
     assert entropy == pytest.approx((2 * np.log(1.5) + np.log(3)) / 3, rel=1e-5)
-    np.testing.assert_allclose(reward.reward_terms(state, line(1, 2, FAR + 1))["reward_episodic"], [0, 0, 1], atol=1e-6)
+    np.testing.assert_allclose(
+        reward.reward_terms(state, line(1, 2, FAR + 1))["reward_episodic"], [0, 0, 1], atol=1e-6
+    )
 
 
 def test_lifelong_term_by_hand_and_its_windows() -> None:
-    """An episode of 8 that ends at step 18 has steps 10 … 17: the states of 11, 12, 13 and 14 enter, two of them equal."""
-    reward = element({"normalisation": "batch"}, num_neighbours=2, episodic_weight=0.0, lifelong_weight=1.0)
+    """An episode of 8 that ends at step 18 has steps 10 … 17: the states of 11, 12, 13 and 14
+    enter, two of them equal."""
+    reward = element(
+        {"normalisation": "batch"}, num_neighbours=2, episodic_weight=0.0, lifelong_weight=1.0
+    )
     state = reward.init()
     state, _ = reward.observe(state, line(*range(90, 98)), 10)  # steps 2 … 9: before U
     assert int(state.lifelong.size) == 0
@@ -104,10 +117,14 @@ def test_one_windowed_memory_taken_literally() -> None:
     state, _ = literal.observe(state, line(0, FAR), 2)
     np.testing.assert_array_equal(literal.reward(state, line(0, 50)), 0)
     state, _ = literal.observe(state, line(0, FAR), 13)  # steps 11 and 12, 1 bit
-    state, _ = literal.observe(state, line(2 * FAR, 3 * FAR, 4 * FAR, 5 * FAR), 25)  # 21 … 24, 2 bits
+    state, _ = literal.observe(
+        state, line(2 * FAR, 3 * FAR, 4 * FAR, 5 * FAR), 25
+    )  # 21 … 24, 2 bits
     terms = literal.reward_terms(state, line(0, 5 * FAR))
     np.testing.assert_allclose(terms["reward_episodic"], [0, 1])
-    np.testing.assert_array_equal(terms["reward_lifelong"], 0)  # both are remembered: distance 0, a constant
+    np.testing.assert_array_equal(
+        terms["reward_lifelong"], 0
+    )  # both are remembered: distance 0, a constant
 
 
 def test_episode_of_one_state_over_and_over() -> None:
@@ -127,11 +144,12 @@ def test_length_weighted_entropy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("normalisation", "expected"), [("batch", [0, 1]), ("recent", [0.5, 0.75]), ("running", [0.25, 0.375])]
+    ("normalisation", "expected"),
+    [("batch", [0, 1]), ("recent", [0.5, 0.75]), ("running", [0.25, 0.375])],
 )
 def test_what_the_terms_are_scaled_by(normalisation: str, expected: list[float]) -> None:
-    """Novelties, as logarithms base 2, from 0 to 8, then twice from 0 to 4; a rollout from 2 to 3 is then scaled by itself, by
-    the last two or by all."""
+    """Novelties, as logarithms base 2, from 0 to 8, then twice from 0 to 4; a rollout from 2 to 3
+    is then scaled by itself, by the last two or by all."""
     reward = element(
         {"normalisation": normalisation, "recent_rollouts": 2},
         num_neighbours=1,
@@ -141,7 +159,9 @@ def test_what_the_terms_are_scaled_by(normalisation: str, expected: list[float])
     state, _ = reward.observe(reward.init(), line(0), 12)
 
     def at(*novelty: float) -> np.ndarray:
-        return line(*(2.0**bits - 1 for bits in novelty))  # the only node is at 0: novelty is log(1 + distance)
+        return line(
+            *(2.0**bits - 1 for bits in novelty)
+        )  # the only node is at 0: novelty is log(1 + distance)
 
     for rollout in (at(0, 8), at(0, 4), at(0, 4)):
         state = reward.count(state, rollout)
@@ -149,14 +169,17 @@ def test_what_the_terms_are_scaled_by(normalisation: str, expected: list[float])
 
 
 def test_scaling_by_one_rollout_loses_how_rollouts_compare() -> None:
-    """Episodes of many sizes in a plane: scaled by recent rollouts the mean episodic term of a rollout follows that of the
-    unscaled entropies; scaled by itself, hardly."""
+    """Episodes of many sizes in a plane: scaled by recent rollouts the mean episodic term of a
+    rollout follows that of the unscaled entropies; scaled by itself, hardly."""
     follows = {}
     normalisation: Any
     for normalisation in ("batch", "recent"):
         rng = np.random.default_rng(0)
         reward = OnPolicyElement(
-            OnPolicyElementConfig(ElementConfig(memory="hnsw"), normalisation=normalisation), 2, 12_000, 200
+            OnPolicyElementConfig(ElementConfig(memory="hnsw"), normalisation=normalisation),
+            2,
+            12_000,
+            200,
         )
         state, means = reward.init(), []
         for number in range(40):
@@ -166,7 +189,12 @@ def test_scaling_by_one_rollout_loses_how_rollouts_compare() -> None:
             for rollout in (states[:100], states[100:]):
                 if number >= 20:
                     unscaled = reward._episodic.query(state.episodic, rollout, 3).entropies
-                    means.append((unscaled.mean(), reward.reward_terms(state, rollout)["reward_episodic"].mean()))
+                    means.append(
+                        (
+                            unscaled.mean(),
+                            reward.reward_terms(state, rollout)["reward_episodic"].mean(),
+                        )
+                    )
                 state = reward.count(state, rollout)
             state, _ = reward.observe(state, states, 200 * (number + 1))
         follows[normalisation] = np.corrcoef(np.array(means).T)[0, 1]
@@ -183,13 +211,19 @@ def test_asking_changes_nothing_and_older_states_keep_their_meaning() -> None:
     np.testing.assert_array_equal(newer.episodic.states[10:20], line(*range(10, 20)))
     np.testing.assert_array_equal(other.episodic.states[10:20], line(*range(40, 50)))
     np.testing.assert_array_equal(reward.reward(older, line(1, 5, 9)), before[0])
-    assert reward._judge(newer, line(15)).low_high[1, 0] < reward._judge(other, line(15)).low_high[1, 0]
+    assert (
+        reward._judge(newer, line(15)).low_high[1, 0]
+        < reward._judge(other, line(15)).low_high[1, 0]
+    )
 
 
 def test_places_that_were_visited_often_count_as_often() -> None:
-    """Nodes 0, 0, 0.001, 2 and 5 with entropies 1, 2, 6, 4 and 8: 0 is one place of three visits with a mean of 3."""
+    """Nodes 0, 0, 0.001, 2 and 5 with entropies 1, 2, 6, 4 and 8: 0 is one place of three visits
+    with a mean of 3."""
     store = NodeStore(ElementConfig(memory="exact"), dim=2, capacity=9, merge_distance=0.01)
-    nodes = store.append(store.create(), line(0, 0, 0.001, 2, 5), np.array([1, 2, 6, 4, 8], np.float32))
+    nodes = store.append(
+        store.create(), line(0, 0, 0.001, 2, 5), np.array([1, 2, 6, 4, 8], np.float32)
+    )
     for k, distances, entropy in (
         (2, [1, 1], 3),
         (4, [1, 1, 1, 1], (3 * 3 + 4) / 4),
@@ -213,11 +247,15 @@ def test_hnsw_stands_states_that_repeat() -> None:
     found = []
     kind: Any
     for kind in ("exact", "hnsw"):
-        store = NodeStore(ElementConfig(memory=kind), dim=2, capacity=len(visited), merge_distance=0.01)
+        store = NodeStore(
+            ElementConfig(memory=kind), dim=2, capacity=len(visited), merge_distance=0.01
+        )
         found.append(store.query(store.append(store.create(), visited, entropies), asked, 3))
     np.testing.assert_allclose(found[0].distances, found[1].distances, rtol=1e-4)
     nearest = np.linalg.norm(asked[:, None] - places[None], axis=2).min(axis=1)
-    np.testing.assert_allclose(found[1].distances, np.repeat(nearest[:, None], 3, axis=1), rtol=1e-4)
+    np.testing.assert_allclose(
+        found[1].distances, np.repeat(nearest[:, None], 3, axis=1), rtol=1e-4
+    )
 
 
 def test_what_does_not_fit_is_left_out() -> None:
@@ -229,14 +267,20 @@ def test_what_does_not_fit_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("kind", ["exact", "hnsw"])
-def test_a_state_from_a_file_goes_on_as_if_it_had_not_been_written(kind: str, tmp_path: Path) -> None:
+def test_a_state_from_a_file_goes_on_as_if_it_had_not_been_written(
+    kind: str, tmp_path: Path
+) -> None:
     rng = np.random.default_rng(0)
-    episodes = [np.cumsum(rng.normal(size=(n, 2)), axis=0).astype(np.float32) for n in (75, 77, 80, 73, 79)]
+    episodes = [
+        np.cumsum(rng.normal(size=(n, 2)), axis=0).astype(np.float32) for n in (75, 77, 80, 73, 79)
+    ]
     reward, again = element(memory=kind), element(memory=kind)
     reward = OnPolicyElement(reward.config, 2, total_steps=2000, max_episode_steps=150)
     again = OnPolicyElement(again.config, 2, total_steps=2000, max_episode_steps=150)
 
-    def lived(by: OnPolicyElement, state: Any, some: list[np.ndarray], step: int) -> tuple[Any, list[np.ndarray], int]:
+    def lived(
+        by: OnPolicyElement, state: Any, some: list[np.ndarray], step: int
+    ) -> tuple[Any, list[np.ndarray], int]:
         given = []
         for states in some:
             given.append(by.reward(state, states))
@@ -262,10 +306,14 @@ def test_hnsw_finds_the_entropies_that_exact_finds() -> None:
     states = {kind: reward.init() for kind, reward in rewards.items()}
     for step in range(1, 10):
         episode = np.cumsum(step * rng.normal(size=(20, 2)), axis=0).astype(np.float32)
-        states = {kind: rewards[kind].observe(states[kind], episode, 20 * step)[0] for kind in states}
+        states = {
+            kind: rewards[kind].observe(states[kind], episode, 20 * step)[0] for kind in states
+        }
     asked = 5 * rng.normal(size=(30, 2)).astype(np.float32)
     np.testing.assert_allclose(
-        rewards["hnsw"].reward(states["hnsw"], asked), rewards["exact"].reward(states["exact"], asked), rtol=1e-4
+        rewards["hnsw"].reward(states["hnsw"], asked),
+        rewards["exact"].reward(states["exact"], asked),
+        rtol=1e-4,
     )
 
 
@@ -273,7 +321,14 @@ def test_padding_changes_no_entropy() -> None:
     states = np.random.default_rng(0).normal(size=(37, 2)).astype(np.float32)
     _, entropy = element().observe(element().init(), states, 37)
     assert entropy == pytest.approx(float(renyi_entropy(jnp.asarray(states), 3.0)), rel=1e-5)
-    assert [padded_length(rows) for rows in (1, 33, 64, 65, 300, 1000)] == [32, 40, 64, 80, 320, 1024]
+    assert [padded_length(rows) for rows in (1, 33, 64, 65, 300, 1000)] == [
+        32,
+        40,
+        64,
+        80,
+        320,
+        1024,
+    ]
     assert len({padded_length(rows) for rows in range(1, 301)}) <= 14
 
 

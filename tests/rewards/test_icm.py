@@ -6,24 +6,32 @@ import numpy as np
 import pytest
 
 from element_rl.mlp import MLP
-from element_rl.replay import Episode, Transitions
+from element_rl.replay.ring import Episode, Transitions
 from element_rl.rewards.icm import CuriosityModels, IcmConfig, IcmReward, curiosity_loss
 from element_rl.rewards.interface import Reward, RewardSpec
 from element_rl.rewards.inverse_model import InverseModel
-from element_rl.trees import arrays_to_tree, tree_to_arrays
+from element_rl.storage.trees import arrays_to_tree, tree_to_arrays
 
-SPEC = RewardSpec(observation_dim=3, action_dim=2, state_dim=2, max_episode_steps=8, total_steps=100)
+SPEC = RewardSpec(
+    observation_dim=3, action_dim=2, state_dim=2, max_episode_steps=8, total_steps=100
+)
 # One compilation per setting and shape for all tests: a reward is a constant to its programs.
 init = jax.jit(lambda reward, key: reward.init(key, SPEC), static_argnums=0)
-update = jax.jit(lambda reward, state, batch, key: reward.update(state, batch, key), static_argnums=0)
+update = jax.jit(
+    lambda reward, state, batch, key: reward.update(state, batch, key), static_argnums=0
+)
 reward_of = jax.jit(lambda reward, state, batch: reward.reward(state, batch), static_argnums=0)
-gradient_of = jax.jit(lambda models, batch: jax.grad(curiosity_loss, has_aux=True)(models, batch, 0.2)[0])
+gradient_of = jax.jit(
+    lambda models, batch: jax.grad(curiosity_loss, has_aux=True)(models, batch, 0.2)[0]
+)
 
 SIZES = {"feature_dim": 4, "encoder_sizes": (8,), "inverse_sizes": (7,), "forward_sizes": (6,)}
 SMALL = IcmConfig(**SIZES)
 
 
-def batch_of(observation: np.ndarray, action: np.ndarray, next_observation: np.ndarray) -> Transitions:
+def batch_of(
+    observation: np.ndarray, action: np.ndarray, next_observation: np.ndarray
+) -> Transitions:
     size = len(observation)
     return Transitions(
         observation=jnp.asarray(observation, jnp.float32),
@@ -37,11 +45,14 @@ def batch_of(observation: np.ndarray, action: np.ndarray, next_observation: np.n
 
 
 def random_batch(seed: int, size: int = 6) -> Transitions:
-    """A world that can be learnt: the action pushes two of three entries, the third turns into their sum."""
+    """A world that can be learnt: the action pushes two of three entries, the third turns into
+    their sum."""
     rng = np.random.default_rng(seed)
     observation, action = rng.normal(size=(size, 3)), rng.uniform(-1, 1, size=(size, 2))
     pushed = observation[:, :2] + action
-    return batch_of(observation, action, np.concatenate([pushed, pushed.sum(axis=1, keepdims=True)], axis=1))
+    return batch_of(
+        observation, action, np.concatenate([pushed, pushed.sum(axis=1, keepdims=True)], axis=1)
+    )
 
 
 def numpy_mlp(network: MLP, inputs: np.ndarray) -> np.ndarray:
@@ -65,23 +76,32 @@ def numpy_squared_errors(models: CuriosityModels, batch: Transitions) -> np.ndar
 def numpy_losses(models: CuriosityModels, batch: Transitions) -> tuple[float, float]:
     forward = 0.5 * numpy_squared_errors(models, batch).mean()
     models, batch = in_double(models), in_double(batch)
-    both = [numpy_mlp(models.inverse.encoder, seen) for seen in (batch.observation, batch.next_observation)]
+    both = [
+        numpy_mlp(models.inverse.encoder, seen)
+        for seen in (batch.observation, batch.next_observation)
+    ]
     told = np.tanh(numpy_mlp(models.inverse.head, np.concatenate(both, axis=1)))
     return ((told - batch.action) ** 2).mean(), forward
 
 
 def test_by_hand() -> None:
-    """φ doubles a number and f foresees it unmoved: from 1 to 3 the error is 2 − 6, so η/2 · 16, or log(1 + 4 η)."""
+    """φ doubles a number and f foresees it unmoved: from 1 to 3 the error is 2 − 6, so η/2 · 16, or
+    log(1 + 4 η)."""
     double = MLP((jnp.array([[2.0]]),), (jnp.zeros(1),))
     unmoved = MLP((jnp.array([[1.0], [0.0]]),), (jnp.zeros(1),))
     head = MLP((jnp.zeros((2, 1)),), (jnp.zeros(1),))  # always tells the action 0
     models = CuriosityModels(InverseModel(double, head), unmoved)
     batch = batch_of([[1.0], [1.0]], [[0.5], [-1.0]], [[3.0], [1.0]])
-    for form, expected in (("paper", [0.1 / 2 * 16.0, 0.0]), ("urlb", [np.log(1.0 + 0.1 * 4.0), 0.0])):
+    for form, expected in (
+        ("paper", [0.1 / 2 * 16.0, 0.0]),
+        ("urlb", [np.log(1.0 + 0.1 * 4.0), 0.0]),
+    ):
         reward = IcmReward(IcmConfig(feature_dim=1, encoder_sizes=(), reward_scale=0.1, form=form))
         state = reward.init(jax.random.key(0), RewardSpec(1, 1, 2, 8, 100))._replace(models=models)
         np.testing.assert_allclose(reward_of(reward, state, batch), expected, rtol=1e-6)
-        np.testing.assert_allclose(reward.reward_terms(state, batch)["reward_lifelong"], expected, rtol=1e-6)
+        np.testing.assert_allclose(
+            reward.reward_terms(state, batch)["reward_lifelong"], expected, rtol=1e-6
+        )
     loss, metrics = curiosity_loss(models, batch, 0.2)
     np.testing.assert_allclose(metrics["icm_inverse_loss"], (0.25 + 1.0) / 2, rtol=1e-6)
     np.testing.assert_allclose(metrics["icm_forward_loss"], (8.0 + 0.0) / 2, rtol=1e-6)
@@ -106,7 +126,8 @@ def test_against_numpy_through_updates(form: str) -> None:
 
 @pytest.mark.parametrize("part", ["encoder", "head", "forward"])
 def test_gradients_are_those_of_the_joint_loss(part: str) -> None:
-    """Central differences of the NumPy loss, weight by weight: no gradient is stopped on its way into φ."""
+    """Central differences of the NumPy loss, weight by weight: no gradient is stopped on its way
+    into φ."""
     models = init(IcmReward(SMALL), jax.random.key(2)).models
     batch = random_batch(0)
     gradient = gradient_of(models, batch)
@@ -134,17 +155,25 @@ def test_first_step_of_adam() -> None:
     batch = random_batch(1)
     gradient = gradient_of(state.models, batch)
     updated, _ = update(reward, state, batch, jax.random.key(0))
-    for old, slope, new in zip(*map(jax.tree.leaves, (state.models, gradient, updated.models)), strict=True):
-        np.testing.assert_allclose(new, old - 0.01 * slope / (np.abs(slope) + 1e-8), rtol=1e-4, atol=1e-6)
+    for old, slope, new in zip(
+        *map(jax.tree.leaves, (state.models, gradient, updated.models)), strict=True
+    ):
+        np.testing.assert_allclose(
+            new, old - 0.01 * slope / (np.abs(slope) + 1e-8), rtol=1e-4, atol=1e-6
+        )
 
 
 def test_learns_without_collapsing() -> None:
     """Both losses fall, what was never seen keeps a larger bonus, and φ still tells places apart."""
-    reward = IcmReward(IcmConfig(feature_dim=8, encoder_sizes=(32,), inverse_sizes=(32,), forward_sizes=(32,)))
+    reward = IcmReward(
+        IcmConfig(feature_dim=8, encoder_sizes=(32,), inverse_sizes=(32,), forward_sizes=(32,))
+    )
     state = init(reward, jax.random.key(0))
     batch = random_batch(0, size=64)
     first = numpy_losses(state.models, batch)
-    learn = jax.jit(lambda state, keys: jax.lax.scan(lambda s, k: reward.update(s, batch, k), state, keys))
+    learn = jax.jit(
+        lambda state, keys: jax.lax.scan(lambda s, k: reward.update(s, batch, k), state, keys)
+    )
     state, _ = learn(state, jax.random.split(jax.random.key(1), 1000))
     last = numpy_losses(state.models, batch)
     assert last[0] < 0.1 * first[0]
@@ -159,7 +188,16 @@ def test_observing_episodes_changes_nothing() -> None:
     reward = IcmReward(SMALL)
     state = init(reward, jax.random.key(0))
     rows = jnp.zeros((8, 3))
-    episode = Episode(rows, rows[:, :2], rows, rows[:, 0], rows[:, 0] > 0, rows[:, :2], rows[:, 0] == 0, jnp.arange(8))
+    episode = Episode(
+        rows,
+        rows[:, :2],
+        rows,
+        rows[:, 0],
+        rows[:, 0] > 0,
+        rows[:, :2],
+        rows[:, 0] == 0,
+        jnp.arange(8),
+    )
     after, notes = reward.observe(state, episode)
     assert notes == {}
     assert reward.note_shapes() == {}
@@ -182,7 +220,9 @@ def test_population_equals_agents_alone() -> None:
     population, metrics, rewards = live(keys, stacked)
     for agent in range(3):
         state, alone = update(reward, init(reward, keys[agent]), batches[agent], keys[agent])
-        np.testing.assert_allclose(rewards[agent], reward_of(reward, state, batches[agent]), rtol=1e-5)
+        np.testing.assert_allclose(
+            rewards[agent], reward_of(reward, state, batches[agent]), rtol=1e-5
+        )
         for name in reward.metric_names:
             np.testing.assert_allclose(metrics[name][agent], alone[name], rtol=1e-5)
         for ours, theirs in zip(jax.tree.leaves(population), jax.tree.leaves(state), strict=True):
@@ -224,7 +264,9 @@ def test_state_survives_a_file() -> None:
     batch = random_batch(0)
     state, _ = update(reward, init(reward, jax.random.key(0)), batch, jax.random.key(1))
     restored = arrays_to_tree(init(reward, jax.random.key(9)), tree_to_arrays(state))
-    np.testing.assert_array_equal(reward_of(reward, restored, batch), reward_of(reward, state, batch))
+    np.testing.assert_array_equal(
+        reward_of(reward, restored, batch), reward_of(reward, state, batch)
+    )
     one, _ = update(reward, state, batch, jax.random.key(2))
     other, _ = update(reward, restored, batch, jax.random.key(2))
     np.testing.assert_array_equal(reward_of(reward, one, batch), reward_of(reward, other, batch))

@@ -25,26 +25,37 @@ def transitions(seed: int, size: int) -> tuple[jax.Array, jax.Array, jax.Array]:
     rng = np.random.default_rng(seed)
     observation = rng.normal(size=(size, 4)).astype(np.float32)
     action = rng.uniform(-0.9, 0.9, size=(size, 2)).astype(np.float32)
-    moved = np.concatenate([observation[:, :2] + action, rng.normal(size=(size, 2))], axis=1).astype(np.float32)
+    moved = np.concatenate(
+        [observation[:, :2] + action, rng.normal(size=(size, 2))], axis=1
+    ).astype(np.float32)
     return jnp.asarray(observation), jnp.asarray(moved), jnp.asarray(action)
 
 
 def test_loss_by_hand() -> None:
-    """φ(s) = 2s and the head takes φ(s') − φ(s): from 1 to 1.25 it tells tanh(0.5), from 0 to 0 it tells 0."""
+    """φ(s) = 2s and the head takes φ(s') − φ(s): from 1 to 1.25 it tells tanh(0.5), from 0 to 0 it
+    tells 0."""
     encoder = MLP((jnp.array([[2.0]]),), (jnp.zeros(1),))
     head = MLP((jnp.array([[-1.0], [1.0]]),), (jnp.zeros(1),))
     model = InverseModel(encoder, head)
-    now, after, action = jnp.array([[1.0], [0.0]]), jnp.array([[1.25], [0.0]]), jnp.array([[0.0], [0.6]])
+    now, after, action = (
+        jnp.array([[1.0], [0.0]]),
+        jnp.array([[1.25], [0.0]]),
+        jnp.array([[0.0], [0.6]]),
+    )
     np.testing.assert_allclose(model.features(now), [[2.0], [0.0]])
     np.testing.assert_allclose(model(now, after), [[np.tanh(0.5)], [0.0]], rtol=1e-6)
     np.testing.assert_allclose(model(after, now), [[-np.tanh(0.5)], [0.0]], rtol=1e-6)
-    np.testing.assert_allclose(inverse_loss(model, now, after, action), (np.tanh(0.5) ** 2 + 0.36) / 2, rtol=1e-6)
+    np.testing.assert_allclose(
+        inverse_loss(model, now, after, action), (np.tanh(0.5) ** 2 + 0.36) / 2, rtol=1e-6
+    )
 
 
 def test_loss_against_numpy() -> None:
     model = small_model()
     observation, after, action = transitions(0, 9)
-    both = np.concatenate([numpy_mlp(model.encoder, observation), numpy_mlp(model.encoder, after)], axis=1)
+    both = np.concatenate(
+        [numpy_mlp(model.encoder, observation), numpy_mlp(model.encoder, after)], axis=1
+    )
     told = np.tanh(numpy_mlp(model.head, both))
     assert told.shape == (9, 2)
     np.testing.assert_allclose(model(observation, after), told, rtol=1e-5, atol=1e-6)
@@ -63,11 +74,15 @@ def test_sizes() -> None:
 
 
 def test_learns_what_the_action_moves() -> None:
-    """Trained on fresh batches it tells the actions of others, and its features forget what the action does not touch."""
+    """Trained on fresh batches it tells the actions of others, and its features forget what the
+    action does not touch."""
     model = InverseModel.create(jax.random.key(0), 4, 2, 3, (32,), (32,))
     observation, after, action = transitions(1, 256)
     before = inverse_loss(model, observation, after, action)
-    batches = [jnp.stack(part) for part in zip(*(transitions(seed, 128) for seed in range(2, 52)), strict=True)]
+    batches = [
+        jnp.stack(part)
+        for part in zip(*(transitions(seed, 128) for seed in range(2, 52)), strict=True)
+    ]
     optimiser = optax.adam(3e-3)
 
     def step(carry: tuple, batch: tuple) -> tuple:
@@ -89,13 +104,17 @@ def test_learns_what_the_action_moves() -> None:
         shifted = observation.at[:, entry].add(1.0)
         return float(jnp.mean((model.features(shifted) - model.features(observation)) ** 2))
 
-    assert min(feature_change(0), feature_change(1)) > 10 * max(feature_change(2), feature_change(3))
+    assert min(feature_change(0), feature_change(1)) > 10 * max(
+        feature_change(2), feature_change(3)
+    )
 
 
 def test_population_equals_agents_alone() -> None:
     models = [small_model(seed) for seed in range(3)]
     data = [transitions(seed, 5) for seed in range(3)]
-    population, batches = (jax.tree.map(lambda *leaves: jnp.stack(leaves), *kind) for kind in (models, data))
+    population, batches = (
+        jax.tree.map(lambda *leaves: jnp.stack(leaves), *kind) for kind in (models, data)
+    )
     loss_and_gradient = jax.value_and_grad(inverse_loss)
     losses, gradients = jax.jit(jax.vmap(loss_and_gradient))(population, *batches)
     alone = jax.jit(loss_and_gradient)

@@ -9,12 +9,14 @@ from by_hand import init, observe, padded_episode, reward_of, transitions, updat
 from small_rewards import SMALL_REWARDS
 
 from element_rl.cli import main
-from element_rl.replay import Transitions
+from element_rl.replay.ring import Transitions
 from element_rl.rewards import NAMES, Reward, RewardSpec, make_reward
 
 OWN = Path(__file__).parents[2] / "examples" / "own_reward.py"
 SMALL = SMALL_REWARDS | {"element": {"memory": "exact"}}
-SPEC = RewardSpec(observation_dim=3, action_dim=2, state_dim=7, max_episode_steps=6, total_steps=100)
+SPEC = RewardSpec(
+    observation_dim=3, action_dim=2, state_dim=7, max_episode_steps=6, total_steps=100
+)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -44,7 +46,10 @@ def test_every_name_makes_a_reward_that_keeps_the_interface(name: str) -> None:
     given = reward_of(reward, state, batch)
     assert given.shape == (6,)
     assert np.isfinite(np.asarray(given)).all()
-    assert set(jax.eval_shape(reward.reward_terms, state, batch)) <= {"reward_episodic", "reward_lifelong"}
+    assert set(jax.eval_shape(reward.reward_terms, state, batch)) <= {
+        "reward_episodic",
+        "reward_lifelong",
+    }
 
 
 def test_own_reward_by_hand() -> None:
@@ -60,9 +65,41 @@ def test_own_reward_by_hand() -> None:
 
 def test_training_with_an_own_reward(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    options = ["--steps", "1280", "--log-every", "640", "--random-seeds", "0", "--no-figures", "--workers", "0"]
-    options += ["--sac.learn-start", "64", "--sac.batch-size", "16", "--sac.hidden-sizes", "16", "--out", str(out)]
-    assert main(["explore", "PointMaze", "--reward", f"{OWN}:make", "--reward-options", "cells=10", *options]) == 0
+    options = [
+        "--steps",
+        "1280",
+        "--log-every",
+        "640",
+        "--random-seeds",
+        "0",
+        "--no-figures",
+        "--workers",
+        "0",
+    ]
+    options += [
+        "--sac.learn-start",
+        "64",
+        "--sac.batch-size",
+        "16",
+        "--sac.hidden-sizes",
+        "16",
+        "--out",
+        str(out),
+    ]
+    assert (
+        main(
+            [
+                "explore",
+                "PointMaze",
+                "--reward",
+                f"{OWN}:make",
+                "--reward-options",
+                "cells=10",
+                *options,
+            ]
+        )
+        == 0
+    )
     assert (out / "summary.json").exists()
 
 
@@ -71,7 +108,9 @@ def test_mistakes_get_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
         make_reward("nowhere.py:make")
     broken = tmp_path / "broken.py"
     broken.write_text("def make():\n    return 3\n\ndef fails():\n    raise KeyError('colour')\n")
-    with pytest.raises(ValueError, match="returned is no reward: it has no init, metric_names, name"):
+    with pytest.raises(
+        ValueError, match="returned is no reward: it has no init, metric_names, name"
+    ):
         make_reward(f"{broken}:make")
     with pytest.raises(ValueError, match="could not be made: KeyError: 'colour'"):
         make_reward(f"{broken}:fails")

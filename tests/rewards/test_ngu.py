@@ -10,14 +10,22 @@ import numpy as np
 import pytest
 from by_hand import episode_of
 
-from element_rl.replay import Episode, Transitions
+from element_rl.replay.ring import Episode, Transitions
 from element_rl.rewards import Reward, RewardSpec
 from element_rl.rewards.ngu import NguConfig, NguReward, NguState, RunningMean, episodic_novelty
 from element_rl.rewards.scaling import Moments
-from element_rl.trees import arrays_to_tree, tree_to_arrays
+from element_rl.storage.trees import arrays_to_tree, tree_to_arrays
 
-SPEC = RewardSpec(observation_dim=3, action_dim=2, state_dim=4, max_episode_steps=40, total_steps=1_000)
-SMALL = {"encoder_sizes": (16,), "head_sizes": (16,), "rnd_sizes": (16,), "rnd_output_dim": 8, "embedding_dim": 5}
+SPEC = RewardSpec(
+    observation_dim=3, action_dim=2, state_dim=4, max_episode_steps=40, total_steps=1_000
+)
+SMALL = {
+    "encoder_sizes": (16,),
+    "head_sizes": (16,),
+    "rnd_sizes": (16,),
+    "rnd_output_dim": 8,
+    "embedding_dim": 5,
+}
 NOTHING = RunningMean(jnp.zeros(()), jnp.zeros(()))
 
 # Compiled once for every setting: op by op the tests would take minutes.
@@ -37,7 +45,8 @@ def fresh(seed: int = 0) -> NguState:
 
 
 def batch_of(size: int, seed: int = 0) -> Transitions:
-    """Transitions whose action is the change of the observation, so that an inverse model can learn."""
+    """Transitions whose action is the change of the observation, so that an inverse model can
+    learn."""
     rng = np.random.default_rng(seed)
     observation = rng.normal(size=(size, 3)).astype(np.float32)
     action = rng.uniform(-1, 1, size=(size, 2)).astype(np.float32)
@@ -57,7 +66,9 @@ def mlp(network, inputs: np.ndarray) -> np.ndarray:
     """A network with ReLU, in NumPy and float64."""
     hidden = np.asarray(inputs, np.float64)
     pairs = zip(network.weights, network.biases, strict=True)
-    layers = [(np.asarray(weight, np.float64), np.asarray(bias, np.float64)) for weight, bias in pairs]
+    layers = [
+        (np.asarray(weight, np.float64), np.asarray(bias, np.float64)) for weight, bias in pairs
+    ]
     for weight, bias in layers[:-1]:
         hidden = np.maximum(hidden @ weight + bias, 0)
     return hidden @ layers[-1][0] + layers[-1][1]
@@ -72,7 +83,9 @@ def novelty_loop(embeddings: np.ndarray, config: NguConfig, distances: list[floa
         d_m = sum(distances) / len(distances)
         similarity = 0.0
         for d in nearest:
-            similarity += config.kernel_epsilon / (max(d / d_m - config.cluster_distance, 0) + config.kernel_epsilon)
+            similarity += config.kernel_epsilon / (
+                max(d / d_m - config.cluster_distance, 0) + config.kernel_epsilon
+            )
         s = math.sqrt(similarity) + config.pseudo_count
         rewards.append(0.0 if s > config.max_similarity else 1 / s)
         memory.append(x)
@@ -85,9 +98,17 @@ def errors_of(state: NguState, observations: np.ndarray) -> np.ndarray:
 
 def test_defaults_are_table_6() -> None:
     config = NguReward().config
-    assert (config.num_neighbours, config.kernel_epsilon, config.cluster_distance) == (10, 1e-4, 0.008)
+    assert (config.num_neighbours, config.kernel_epsilon, config.cluster_distance) == (
+        10,
+        1e-4,
+        0.008,
+    )
     assert (config.pseudo_count, config.max_similarity, config.max_modulator) == (0.001, 8.0, 5.0)
-    assert (config.memory_capacity, config.embedding_dim, config.learning_rate) == (30_000, 32, 5e-4)
+    assert (config.memory_capacity, config.embedding_dim, config.learning_rate) == (
+        30_000,
+        32,
+        5e-4,
+    )
     assert (config.l2_weight, config.adam_epsilon, config.max_gradient_norm) == (1e-5, 1e-4, 40.0)
     assert isinstance(NguReward(), Reward)
 
@@ -95,7 +116,11 @@ def test_defaults_are_table_6() -> None:
 def by_hand(max_similarity: float) -> np.ndarray:
     """A walk 0 → 2 → 2 → 0 on a line, k = 2, ε = ½, ξ = 0.1, c = 0.1."""
     config = NguConfig(
-        num_neighbours=2, kernel_epsilon=0.5, cluster_distance=0.1, pseudo_count=0.1, max_similarity=max_similarity
+        num_neighbours=2,
+        kernel_epsilon=0.5,
+        cluster_distance=0.1,
+        pseudo_count=0.1,
+        max_similarity=max_similarity,
     )
     walk = jnp.array([[0.0], [2.0], [2.0], [0.0]])
     novelty, seen = episodic_novelty(walk[:-1], walk[1:], jnp.ones(3, bool), NOTHING, config)
@@ -107,13 +132,17 @@ def test_episodic_novelty_by_hand() -> None:
     expected = [
         1 / (math.sqrt(0.5 / 1.4) + 0.1),  # one neighbour, 4 away; d_m² = 4: 4/4 − 0.1 = 0.9
         1 / (math.sqrt(1 + 0.5 / 1.9) + 0.1),  # 0 and 4 away; d_m² = 8/3: 0 and 4·3/8 − 0.1 = 1.4
-        1 / (math.sqrt(1 + 0.5 / (5 / 3 - 0.1 + 0.5)) + 0.1),  # 0 and 4 away; d_m² = 12/5: 0 and 5/3 − 0.1
+        1
+        / (
+            math.sqrt(1 + 0.5 / (5 / 3 - 0.1 + 0.5)) + 0.1
+        ),  # 0 and 4 away; d_m² = 12/5: 0 and 5/3 − 0.1
     ]
     np.testing.assert_allclose(by_hand(max_similarity=8.0), expected, rtol=1e-6)
 
 
 def test_states_too_similar_earn_nothing() -> None:
-    """Similarities of the walk are 0.698, 1.224 and 1.214: s_m = 1.22 cuts the second, 1.2 the third too."""
+    """Similarities of the walk are 0.698, 1.224 and 1.214: s_m = 1.22 cuts the second, 1.2 the
+    third too."""
     kept = by_hand(max_similarity=8.0)
     np.testing.assert_allclose(by_hand(max_similarity=1.22), [kept[0], 0, kept[2]])
     np.testing.assert_allclose(by_hand(max_similarity=1.2), [kept[0], 0, 0])
@@ -126,11 +155,14 @@ def test_cluster_rule() -> None:
     walk = jnp.array([[0.0], [0.19], [1.0]])
     novelty, _ = episodic_novelty(walk[:-1], walk[1:], jnp.ones(2, bool), held, config)
     far = 0.81**2 - 0.04
-    np.testing.assert_allclose(novelty, [1 / 1.001, 1 / (math.sqrt(0.01 / (far + 0.01)) + 0.001)], rtol=1e-5)
+    np.testing.assert_allclose(
+        novelty, [1 / 1.001, 1 / (math.sqrt(0.01 / (far + 0.01)) + 0.001)], rtol=1e-5
+    )
 
 
 def test_fewer_than_k_neighbours_and_self_never_one() -> None:
-    """A single transition has one neighbour, the first state, whatever k is; were it its own, K would be 1."""
+    """A single transition has one neighbour, the first state, whatever k is; were it its own, K
+    would be 1."""
     reward = ngu()
     state = fresh()
     _, notes = observe(reward, state, episode_of(np.array([[0.0, 0, 0], [1.0, 2, 3]])))
@@ -138,7 +170,9 @@ def test_fewer_than_k_neighbours_and_self_never_one() -> None:
     np.testing.assert_allclose(notes["episodic_novelty"], [expected] + 39 * [0], rtol=1e-5)
 
 
-@pytest.mark.parametrize("options", [{}, {"num_neighbours": 3, "max_similarity": 0.05}, {"kernel_epsilon": 0.1}])
+@pytest.mark.parametrize(
+    "options", [{}, {"num_neighbours": 3, "max_similarity": 0.05}, {"kernel_epsilon": 0.1}]
+)
 def test_notes_equal_a_loop_over_time(options) -> None:
     """Three episodes of different lengths: the memory is emptied between them, d_m² runs on."""
     reward = ngu(**options)
@@ -154,14 +188,17 @@ def test_notes_equal_a_loop_over_time(options) -> None:
         state, notes = observe(reward, state, episode_of(visited))
         np.testing.assert_allclose(notes["episodic_novelty"][:length], expected, rtol=2e-4)
         assert not np.any(notes["episodic_novelty"][length:])
-        np.testing.assert_allclose(float(state.squared_distances.mean), np.mean(distances), rtol=1e-4)
+        np.testing.assert_allclose(
+            float(state.squared_distances.mean), np.mean(distances), rtol=1e-4
+        )
     assert float(state.squared_distances.number) == len(distances)
     if "max_similarity" in options:
         assert 0 in expected, "the cut was met"
 
 
 def test_memory_is_emptied_after_the_terminal_state() -> None:
-    """An episode earns the same after another one as before it; within it, the last state counts what came before."""
+    """An episode earns the same after another one as before it; within it, the last state counts
+    what came before."""
     reward = ngu()
     walk = np.random.default_rng(0).normal(size=(12, 3))
     _, alone = observe(reward, fresh(), episode_of(walk))
@@ -180,7 +217,9 @@ def test_modulator_by_hand() -> None:
     state = fresh()
     errors = errors_of(state, np.asarray(batch.next_observation))
     mean, std = np.median(errors), errors.std() / 2
-    state = state._replace(errors=Moments(jnp.asarray(4.0), jnp.float32(mean), jnp.float32(4 * std**2)))
+    state = state._replace(
+        errors=Moments(jnp.asarray(4.0), jnp.float32(mean), jnp.float32(4 * std**2))
+    )
     raw = 1 + (errors - mean) / std
     assert (raw < 1).any()
     assert (raw > 2).any()
@@ -194,7 +233,8 @@ def test_modulator_by_hand() -> None:
 
 
 def test_errors_are_normalised_over_time() -> None:
-    """Mean and standard deviation of the errors on every next observation so far, the padding left out."""
+    """Mean and standard deviation of the errors on every next observation so far, the padding left
+    out."""
     reward = ngu()
     state = fresh()
     rng = np.random.default_rng(0)
@@ -204,7 +244,9 @@ def test_errors_are_normalised_over_time() -> None:
         errors += errors_of(state, visited[1:]).tolist()
         state, _ = observe(reward, state, episode_of(visited))
     np.testing.assert_allclose(float(state.errors.mean), np.mean(errors), rtol=1e-5)
-    np.testing.assert_allclose(float(state.errors.squares / state.errors.number), np.var(errors), rtol=1e-4)
+    np.testing.assert_allclose(
+        float(state.errors.squares / state.errors.number), np.var(errors), rtol=1e-4
+    )
 
 
 def test_the_next_observation_matters_and_the_current_one_does_not() -> None:
@@ -213,8 +255,12 @@ def test_the_next_observation_matters_and_the_current_one_does_not() -> None:
     state, _ = observe(reward, state, episode_of(np.random.default_rng(0).normal(size=(20, 3))))
     batch = batch_of(16)
     value = reward.reward(state, batch)
-    np.testing.assert_array_equal(value, reward.reward(state, batch._replace(observation=batch.observation + 1)))
-    np.testing.assert_array_equal(value, reward.reward(state, batch._replace(terminated=~batch.terminated)))
+    np.testing.assert_array_equal(
+        value, reward.reward(state, batch._replace(observation=batch.observation + 1))
+    )
+    np.testing.assert_array_equal(
+        value, reward.reward(state, batch._replace(terminated=~batch.terminated))
+    )
     other = reward.reward(state, batch._replace(next_observation=3 * batch.next_observation))
     assert np.abs(value - other).max() > 0.1
 
@@ -227,8 +273,12 @@ def test_padding_and_its_garbage_change_nothing() -> None:
         for rows, garbage in ((14, 0.0), (40, 1e3), (40, -5.0))
     ]
     for state, notes in outcomes[1:]:
-        np.testing.assert_allclose(notes["episodic_novelty"][:14], outcomes[0][1]["episodic_novelty"], rtol=1e-5)
-        for ours, theirs in zip(jax.tree.leaves(state), jax.tree.leaves(outcomes[0][0]), strict=True):
+        np.testing.assert_allclose(
+            notes["episodic_novelty"][:14], outcomes[0][1]["episodic_novelty"], rtol=1e-5
+        )
+        for ours, theirs in zip(
+            jax.tree.leaves(state), jax.tree.leaves(outcomes[0][0]), strict=True
+        ):
             np.testing.assert_allclose(ours, theirs, rtol=1e-5)
 
 
@@ -241,15 +291,23 @@ def test_one_update_by_hand() -> None:
     told = np.tanh(mlp(model.head, np.concatenate(both, axis=1)))
     _, metrics = update(reward, state, batch, jax.random.key(1))
     assert tuple(metrics) == reward.metric_names
-    np.testing.assert_allclose(metrics["ngu_inverse_loss"], ((told - np.asarray(batch.action)) ** 2).mean(), rtol=1e-5)
     np.testing.assert_allclose(
-        metrics["ngu_rnd_loss"], errors_of(state, np.asarray(batch.next_observation)).mean(), rtol=1e-5
+        metrics["ngu_inverse_loss"], ((told - np.asarray(batch.action)) ** 2).mean(), rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        metrics["ngu_rnd_loss"],
+        errors_of(state, np.asarray(batch.next_observation)).mean(),
+        rtol=1e-5,
     )
     decayed = ngu(l2_weight=1e3)
     shrunk, _ = update(decayed, state, batch, jax.random.key(1))
     weight, smaller = model.head.weights[0], shrunk.inverse_model.head.weights[0]
-    assert (np.sign(weight - smaller) == np.sign(weight)).mean() > 0.99, "a large L2 weight draws weights to 0"
-    np.testing.assert_array_equal(jax.tree.leaves(shrunk.target)[0], jax.tree.leaves(state.target)[0])
+    assert (np.sign(weight - smaller) == np.sign(weight)).mean() > 0.99, (
+        "a large L2 weight draws weights to 0"
+    )
+    np.testing.assert_array_equal(
+        jax.tree.leaves(shrunk.target)[0], jax.tree.leaves(state.target)[0]
+    )
 
 
 def test_both_networks_learn() -> None:
@@ -259,7 +317,9 @@ def test_both_networks_learn() -> None:
     def step(state: NguState, key: jax.Array):
         return reward.update(state, batch, key)
 
-    _, metrics = jax.jit(lambda state: jax.lax.scan(step, state, jax.random.split(jax.random.key(1), 600)))(state)
+    _, metrics = jax.jit(
+        lambda state: jax.lax.scan(step, state, jax.random.split(jax.random.key(1), 600))
+    )(state)
     for name in reward.metric_names:
         assert metrics[name][-1] < 0.2 * metrics[name][0], name
 

@@ -15,12 +15,16 @@ from by_hand import (
     random_batches_of_states,
 )
 
-from element_rl.replay import Episode, Transitions
+from element_rl.replay.ring import Episode, Transitions
 from element_rl.rewards.interface import Reward, RewardSpec
 from element_rl.rewards.re3 import Re3Config, Re3Reward
 
-SPEC = RewardSpec(observation_dim=3, action_dim=2, state_dim=2, max_episode_steps=8, total_steps=100)
-INIT = jax.jit(Re3Reward.init, static_argnums=(0, 2))  # compiled once per setting and shape, not operation by operation
+SPEC = RewardSpec(
+    observation_dim=3, action_dim=2, state_dim=2, max_episode_steps=8, total_steps=100
+)
+INIT = jax.jit(
+    Re3Reward.init, static_argnums=(0, 2)
+)  # compiled once per setting and shape, not operation by operation
 UPDATE = jax.jit(Re3Reward.update, static_argnums=0)
 REWARD = jax.jit(Re3Reward.reward, static_argnums=0)
 
@@ -44,14 +48,17 @@ def test_by_hand() -> None:
     np.testing.assert_allclose(REWARD(reward, state, batch), np.log([8, 7, 5, 8]), rtol=1e-6)
     second = batch_of_states([[0, 4], [0, 0]])  # now five in the pool, one of them drawn again
     state, _ = UPDATE(reward, state, second, KEY)
-    np.testing.assert_allclose(REWARD(reward, state, second), [math.log(1 + 5), math.log(1 + 4)], rtol=1e-6)
+    np.testing.assert_allclose(
+        REWARD(reward, state, second), [math.log(1 + 5), math.log(1 + 4)], rtol=1e-6
+    )
     terms = jax.jit(reward.reward_terms)(state, second)
     assert list(terms) == ["reward_lifelong"]
     np.testing.assert_allclose(terms["reward_lifelong"], REWARD(reward, state, second), rtol=1e-6)
 
 
 def test_against_a_plain_loop_over_updates_with_the_codes_running_deviation() -> None:
-    """Distances of every batch against the last 16 states, over the deviation of all distances so far."""
+    """Distances of every batch against the last 16 states, over the deviation of all distances so
+    far."""
     paper, code = re3(), re3(form="code")
     paper_state, code_state = INIT(paper, KEY, SPEC), INIT(code, KEY, SPEC)
     pool, distances_so_far = np.zeros((0, 2)), []
@@ -61,8 +68,12 @@ def test_against_a_plain_loop_over_updates_with_the_codes_running_deviation() ->
         distances_so_far += distance.tolist()
         paper_state, _ = UPDATE(paper, paper_state, batch, KEY)
         code_state, _ = UPDATE(code, code_state, batch, KEY)
-        np.testing.assert_allclose(REWARD(paper, paper_state, batch), np.log(distance + 1), rtol=1e-5)
-        np.testing.assert_allclose(REWARD(code, code_state, batch), distance / np.std(distances_so_far), rtol=1e-5)
+        np.testing.assert_allclose(
+            REWARD(paper, paper_state, batch), np.log(distance + 1), rtol=1e-5
+        )
+        np.testing.assert_allclose(
+            REWARD(code, code_state, batch), distance / np.std(distances_so_far), rtol=1e-5
+        )
     assert float(code_state.distance_moments.number) == 36
 
 
@@ -72,15 +83,23 @@ def test_observation_space_encodes_the_next_observation() -> None:
     state = INIT(reward, KEY, SPEC)
     (batch,) = random_batches_of_states(1, size=8)
     hidden = np.asarray(batch.next_observation, float)
-    for layer, (weight, bias) in enumerate(zip(state.encoder.weights, state.encoder.biases, strict=True)):
+    for layer, (weight, bias) in enumerate(
+        zip(state.encoder.weights, state.encoder.biases, strict=True)
+    ):
         hidden = hidden @ np.asarray(weight, float) + np.asarray(bias)
         hidden = np.maximum(hidden, 0) if layer < 2 else hidden
-    standard = (hidden - hidden.mean(axis=1, keepdims=True)) / np.sqrt(hidden.var(axis=1, keepdims=True) + 1e-5)
+    standard = (hidden - hidden.mean(axis=1, keepdims=True)) / np.sqrt(
+        hidden.var(axis=1, keepdims=True) + 1e-5
+    )
     encoded = np.tanh(standard)
     assert encoded.shape == (8, 50)
     state, _ = UPDATE(reward, state, batch, KEY)
-    np.testing.assert_allclose(REWARD(reward, state, batch), np.log1p(kth(encoded, encoded, 3)), rtol=1e-4)
-    np.testing.assert_array_equal(state.encoder.weights[0], INIT(reward, KEY, SPEC).encoder.weights[0])
+    np.testing.assert_allclose(
+        REWARD(reward, state, batch), np.log1p(kth(encoded, encoded, 3)), rtol=1e-4
+    )
+    np.testing.assert_array_equal(
+        state.encoder.weights[0], INIT(reward, KEY, SPEC).encoder.weights[0]
+    )
 
 
 @pytest.mark.parametrize("space", ["state", "observation"])
@@ -96,7 +115,9 @@ def test_only_the_next_observation_counts(space: str) -> None:
         return np.asarray(REWARD(reward, state, batches[-1]))
 
     np.testing.assert_allclose(rewards(moved), rewards(batches), rtol=1e-6)
-    further = [b._replace(state=3 * b.state, next_observation=3 * b.next_observation) for b in batches]
+    further = [
+        b._replace(state=3 * b.state, next_observation=3 * b.next_observation) for b in batches
+    ]
     assert not np.allclose(rewards(further), rewards(batches), rtol=1e-2)
 
 
@@ -104,7 +125,14 @@ def test_observe_changes_nothing() -> None:
     reward = re3()
     rows = jnp.ones(8)
     episode = Episode(
-        jnp.ones((8, 3)), jnp.ones((8, 2)), jnp.ones((8, 3)), rows, rows > 0, jnp.ones((8, 2)), rows > 0, jnp.arange(8)
+        jnp.ones((8, 3)),
+        jnp.ones((8, 2)),
+        jnp.ones((8, 3)),
+        rows,
+        rows > 0,
+        jnp.ones((8, 2)),
+        rows > 0,
+        jnp.arange(8),
     )
     state = INIT(reward, KEY, SPEC)
     after, notes = reward.observe(state, episode)
@@ -115,7 +143,9 @@ def test_observe_changes_nothing() -> None:
     assert isinstance(reward, Reward)
 
 
-@pytest.mark.parametrize(("form", "space"), [("paper", "state"), ("code", "state"), ("code", "observation")])
+@pytest.mark.parametrize(
+    ("form", "space"), [("paper", "state"), ("code", "state"), ("code", "observation")]
+)
 def test_empty_single_and_constant_inputs_are_finite(form: str, space: str) -> None:
     reward = re3(form=form, space=space)
     state = INIT(reward, KEY, SPEC)
@@ -138,7 +168,9 @@ def test_population_equals_agents_alone(options: dict) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"form": "code", "space": "observation"}])
 def test_a_checkpoint_gives_the_same_rewards(options: dict) -> None:
-    assert_a_checkpoint_gives_the_same_rewards(re3(**options), SPEC, random_batches_of_states(4, size=6))
+    assert_a_checkpoint_gives_the_same_rewards(
+        re3(**options), SPEC, random_batches_of_states(4, size=6)
+    )
 
 
 @pytest.mark.parametrize(
@@ -152,8 +184,12 @@ def test_a_checkpoint_gives_the_same_rewards(options: dict) -> None:
         ({"hidden_sizes": (64, 0)}, "at least 1 wide"),
     ],
 )
-def test_bad_settings_are_refused(options: dict, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # users run without type checks
+def test_bad_settings_are_refused(
+    options: dict, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        jaxtyping.config, "jaxtyping_disable", True
+    )  # users run without type checks
     with pytest.raises(ValueError, match=message):
         re3(**options)
 

@@ -1,4 +1,5 @@
-"""For every reward: what it gives reaches the critics' targets, all of it and nothing else; agents stay apart."""
+"""For every reward: what it gives reaches the critics' targets, all of it and nothing else; agents
+stay apart."""
 
 import dataclasses
 import functools
@@ -10,17 +11,19 @@ import numpy as np
 import pytest
 from small_rewards import SMALL_REWARDS
 
+from element_rl.acting.collector import Chunk, Collector
 from element_rl.agents import sac
 from element_rl.agents.sac import SACConfig
-from element_rl.envs.collector import Chunk, Collector
 from element_rl.envs.robots import describe
-from element_rl.learner import Learner, _update
 from element_rl.rewards import NAMES, Reward, make_reward
+from element_rl.training.off_policy.learner import Learner, _update
 
 STEPS = 12  # of an episode
 SEEDS = [4, 7]
 OPTIONS = SMALL_REWARDS | {"element": {"memory": "exact", "update_interval": 10, "update_steps": 5}}
-AGENT = sac.agent(SACConfig(hidden_sizes=(16,), batch_size=8), 2, 2)  # the maze's observation and action
+AGENT = sac.agent(
+    SACConfig(hidden_sizes=(16,), batch_size=8), 2, 2
+)  # the maze's observation and action
 
 
 @pytest.fixture(scope="module")
@@ -28,11 +31,15 @@ def chunks() -> list[Chunk]:
     """Forty random steps of two agents, one step a chunk."""
     options = {"max_episode_steps": STEPS}
     collected = []
-    with Collector("PointMaze", SEEDS, 1, None, {}, env_options=options, num_workers=0) as collector:
+    with Collector(
+        "PointMaze", SEEDS, 1, None, {}, env_options=options, num_workers=0
+    ) as collector:
         for index in range(40):
             collector.start(index, None)
             chunk = collector.wait()
-            collected.append(Chunk(*(np.array(getattr(chunk, f.name)) for f in dataclasses.fields(Chunk))))
+            collected.append(
+                Chunk(*(np.array(getattr(chunk, f.name)) for f in dataclasses.fields(Chunk)))
+            )
     return collected
 
 
@@ -73,10 +80,15 @@ def updated(
     agents: slice = slice(0, 2),
     extrinsic_weight: float = 0.0,
 ) -> tuple[Any, Any, Any]:
-    """Agents, rewards and metrics after an update of the chosen agents, the reward changed; the learner stays as it is."""
+    """Agents, rewards and metrics after an update of the chosen agents, the reward changed; the
+    learner stays as it is."""
     sampleable = jnp.asarray(learner.ledger.sampleable())
-    chosen = jax.tree.map(lambda leaf: leaf[agents], (*learner.state[:3], sampleable, learner.seeds))
-    return program(learner.reward, extrinsic_weight)(jnp.float32(factor), jnp.float32(shift), *chosen, np.uint32(0))[:3]
+    chosen = jax.tree.map(
+        lambda leaf: leaf[agents], (*learner.state[:3], sampleable, learner.seeds)
+    )
+    return program(learner.reward, extrinsic_weight)(
+        jnp.float32(factor), jnp.float32(shift), *chosen, np.uint32(0)
+    )[:3]
 
 
 @functools.cache
@@ -84,7 +96,9 @@ def program(reward: Reward, extrinsic_weight: float = 0.0) -> Any:
     """One program for all changes of a reward: to compile it is what takes time."""
 
     def update(factor: jax.Array, shift: jax.Array, *arguments: Any) -> Any:
-        return _update(changed(reward, factor, shift), AGENT, 1, *arguments, extrinsic_weight=extrinsic_weight)
+        return _update(
+            changed(reward, factor, shift), AGENT, 1, *arguments, extrinsic_weight=extrinsic_weight
+        )
 
     return jax.jit(update)
 
@@ -97,7 +111,9 @@ def changed(reward: Any, factor: jax.Array, shift: jax.Array) -> Any:
         def reward(self, state: Any, batch: Any) -> Any:
             return factor * kind.reward(self, state, batch) + shift
 
-    return Changed(**{field.name: getattr(reward, field.name) for field in dataclasses.fields(reward)})
+    return Changed(
+        **{field.name: getattr(reward, field.name) for field in dataclasses.fields(reward)}
+    )
 
 
 def assert_same(mine: Any, theirs: Any, tolerance: float) -> None:
@@ -108,11 +124,19 @@ def assert_same(mine: Any, theirs: Any, tolerance: float) -> None:
 def test_target_changes_by_the_change_of_the_reward_and_nothing_else_does(learner: Learner) -> None:
     _, rewards, before = updated(learner)
     _, rewards_shifted, after = updated(learner, shift=0.75)
-    assert np.asarray(after["target_mean"]) == pytest.approx(np.asarray(before["target_mean"]) + 0.75, abs=1e-5)
-    follows = {"target_mean", "critic_loss", "actor_loss"}  # from the target, and from the critics it moved
+    assert np.asarray(after["target_mean"]) == pytest.approx(
+        np.asarray(before["target_mean"]) + 0.75, abs=1e-5
+    )
+    follows = {
+        "target_mean",
+        "critic_loss",
+        "actor_loss",
+    }  # from the target, and from the critics it moved
     for metric in before.keys() - follows:
         if not metric.startswith("reward_"):  # some rewards log the whole reward as their term
-            assert np.asarray(after[metric]) == pytest.approx(np.asarray(before[metric]), abs=1e-6), metric
+            assert np.asarray(after[metric]) == pytest.approx(
+                np.asarray(before[metric]), abs=1e-6
+            ), metric
     assert_same(rewards, rewards_shifted, 1e-6)
 
 
@@ -128,23 +152,38 @@ def test_agent_of_a_population_equals_the_agent_alone(learner: Learner) -> None:
 
 
 @pytest.mark.parametrize("name", ["element", "rnd"])
-def test_the_environment_s_reward_is_added_with_its_weight_and_only_then(name: str, chunks: list[Chunk]) -> None:
-    """The program adds it to whatever a reward gives: one that learns and one that keeps notes will do."""
+def test_the_environment_s_reward_is_added_with_its_weight_and_only_then(
+    name: str, chunks: list[Chunk]
+) -> None:
+    """The program adds it to whatever a reward gives: one that learns and one that keeps notes will
+    do."""
     generator = np.random.default_rng(0)
-    values = [generator.normal(size=chunk.extrinsic_reward.shape).astype(np.float32) for chunk in chunks]
+    values = [
+        generator.normal(size=chunk.extrinsic_reward.shape).astype(np.float32) for chunk in chunks
+    ]
     paid, others = (
         filled_learner(
-            name, [dataclasses.replace(c, extrinsic_reward=k * v) for c, v in zip(chunks, values, strict=True)]
+            name,
+            [
+                dataclasses.replace(c, extrinsic_reward=k * v)
+                for c, v in zip(chunks, values, strict=True)
+            ],
         )
         for k in (1.0, 5.0)
     )
     agents, rewards, before = updated(paid)
     assert before.keys().isdisjoint({"reward_extrinsic", "reward_learned"})
-    for one, other in zip(jax.tree.leaves(updated(others)), jax.tree.leaves((agents, rewards, before)), strict=True):
+    for one, other in zip(
+        jax.tree.leaves(updated(others)), jax.tree.leaves((agents, rewards, before)), strict=True
+    ):
         assert np.array_equal(one, other)  # nobody is told of it
     weighted, rewards_beside, after = updated(paid, extrinsic_weight=2.0)
     added = 2.0 * np.asarray(after["reward_extrinsic"])
     assert (np.abs(added) > 0.01).all()
-    assert np.asarray(after["target_mean"]) == pytest.approx(np.asarray(before["target_mean"]) + added, abs=1e-5)
+    assert np.asarray(after["target_mean"]) == pytest.approx(
+        np.asarray(before["target_mean"]) + added, abs=1e-5
+    )
     assert_same(rewards, rewards_beside, 1e-6)
-    assert not np.allclose(jax.tree.leaves(weighted.critics)[0], jax.tree.leaves(agents.critics)[0], atol=1e-7)
+    assert not np.allclose(
+        jax.tree.leaves(weighted.critics)[0], jax.tree.leaves(agents.critics)[0], atol=1e-7
+    )

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from element_rl.replay import Transitions
+from element_rl.replay.ring import Transitions
 from element_rl.rewards import Reward, RewardSpec
 from element_rl.rewards.extrinsic import ExtrinsicReward
 from element_rl.rewards.recent_scale import RecentlyScaled
@@ -15,7 +15,9 @@ SPEC = RewardSpec(observation_dim=1, action_dim=1, state_dim=1, max_episode_step
 
 def batch_of(rewards: list[float] | np.ndarray) -> Transitions:
     rows = jnp.zeros((len(rewards), 1))
-    return Transitions(rows, rows, rows, jnp.asarray(rewards, jnp.float32), rows[:, 0] > 0, rows, {})
+    return Transitions(
+        rows, rows, rows, jnp.asarray(rewards, jnp.float32), rows[:, 0] > 0, rows, {}
+    )
 
 
 def test_numbers_of_several_updates() -> None:
@@ -32,7 +34,9 @@ def test_numbers_of_several_updates() -> None:
         weight = 1 - 0.9**turn
         deviation = np.sqrt(square / weight - (mean / weight) ** 2)
         assert float(metrics["reward_deviation"]) == pytest.approx(deviation, rel=1e-4)
-        assert np.asarray(scaled.reward(state, batch_of(values))) == pytest.approx(2 * values / deviation, rel=1e-4)
+        assert np.asarray(scaled.reward(state, batch_of(values))) == pytest.approx(
+            2 * values / deviation, rel=1e-4
+        )
     assert tuple(metrics) == scaled.metric_names
 
 
@@ -41,10 +45,14 @@ def test_first_update_scales_by_the_first_batch_and_constants_are_left_alone() -
     state = scaled.init(jax.random.key(0), SPEC)
     assert np.asarray(scaled.reward(state, batch_of([1.0, 3.0]))) == pytest.approx([1.0, 3.0])
     first, _ = scaled.update(state, batch_of([1.0, 3.0]), jax.random.key(0))
-    assert np.asarray(scaled.reward(first, batch_of([1.0, 3.0]))) == pytest.approx([1.0, 3.0])  # their deviation is 1
+    assert np.asarray(scaled.reward(first, batch_of([1.0, 3.0]))) == pytest.approx(
+        [1.0, 3.0]
+    )  # their deviation is 1
     constant, _ = scaled.update(state, batch_of([7.0, 7.0]), jax.random.key(0))
     assert np.asarray(scaled.reward(constant, batch_of([7.0]))) == pytest.approx([7.0])
     tiny, _ = scaled.update(state, batch_of([1e-6, 3e-6]), jax.random.key(0))
-    assert np.asarray(scaled.reward(tiny, batch_of([1e-6, 3e-6]))) == pytest.approx([1.0, 3.0], rel=1e-3)
+    assert np.asarray(scaled.reward(tiny, batch_of([1e-6, 3e-6]))) == pytest.approx(
+        [1.0, 3.0], rel=1e-3
+    )
     with pytest.raises(ValueError, match="above 0 and at most 1"):
         RecentlyScaled(ExtrinsicReward(), rate=0.0)

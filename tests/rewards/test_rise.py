@@ -13,11 +13,13 @@ from by_hand import (
     random_batches_of_states,
 )
 
-from element_rl.replay import Episode
+from element_rl.replay.ring import Episode
 from element_rl.rewards.interface import Reward, RewardSpec
 from element_rl.rewards.rise import RiseConfig, RiseReward
 
-SPEC = RewardSpec(observation_dim=3, action_dim=2, state_dim=2, max_episode_steps=8, total_steps=100)
+SPEC = RewardSpec(
+    observation_dim=3, action_dim=2, state_dim=2, max_episode_steps=8, total_steps=100
+)
 INIT = jax.jit(
     RiseReward.init, static_argnums=(0, 2)
 )  # compiled once per setting and shape, not operation by operation
@@ -30,7 +32,8 @@ def rise(**options) -> RiseReward:
 
 
 def test_by_hand() -> None:
-    """On a line 0, 1, 4: the second neighbours are 4, 3 and 4 away; with α = ½ the rewards are their roots."""
+    """On a line 0, 1, 4: the second neighbours are 4, 3 and 4 away; with α = ½ the rewards are
+    their roots."""
     reward = rise(num_neighbours=2, order=0.5)
     batch = batch_of_states([[0, 0], [1, 0], [4, 0]])
     state, metrics = UPDATE(reward, INIT(reward, KEY, SPEC), batch, KEY)
@@ -51,7 +54,10 @@ def test_against_a_plain_loop(space: str) -> None:
         vectors = np.asarray(batch.state if space == "state" else batch.next_observation, float)
         drawn = [*drawn, *vectors][-20:]
         state, _ = UPDATE(reward, state, batch, KEY)
-        expected = [sorted(np.linalg.norm(vector - other) for other in drawn)[5] ** 0.9 for vector in vectors]
+        expected = [
+            sorted(np.linalg.norm(vector - other) for other in drawn)[5] ** 0.9
+            for vector in vectors
+        ]
         np.testing.assert_allclose(REWARD(reward, state, batch), expected, rtol=1e-5)
 
 
@@ -76,7 +82,14 @@ def test_observe_changes_nothing() -> None:
     reward = rise()
     rows = jnp.ones(8)
     episode = Episode(
-        jnp.ones((8, 3)), jnp.ones((8, 2)), jnp.ones((8, 3)), rows, rows > 0, jnp.ones((8, 2)), rows > 0, jnp.arange(8)
+        jnp.ones((8, 3)),
+        jnp.ones((8, 2)),
+        jnp.ones((8, 3)),
+        rows,
+        rows > 0,
+        jnp.ones((8, 2)),
+        rows > 0,
+        jnp.arange(8),
     )
     state = INIT(reward, KEY, SPEC)
     after, notes = reward.observe(state, episode)
@@ -94,11 +107,15 @@ def test_empty_single_and_constant_inputs_are_finite() -> None:
     assert REWARD(reward, state, constant).tolist() == [0, 0, 0, 0], "the pool is empty"
     state, _ = UPDATE(reward, state, constant, KEY)
     assert REWARD(reward, state, constant).tolist() == [0, 0, 0, 0], "one state, drawn four times"
-    np.testing.assert_allclose(REWARD(reward, state, batch_of_states([[4.0, 5.0]])), [5**0.9], rtol=1e-6)
+    np.testing.assert_allclose(
+        REWARD(reward, state, batch_of_states([[4.0, 5.0]])), [5**0.9], rtol=1e-6
+    )
 
 
 def test_population_equals_agents_alone() -> None:
-    assert_population_equals_agents_alone(rise(), SPEC, lambda agent: random_batches_of_states(3, size=8, seed=agent))
+    assert_population_equals_agents_alone(
+        rise(), SPEC, lambda agent: random_batches_of_states(3, size=8, seed=agent)
+    )
 
 
 def test_a_checkpoint_gives_the_same_rewards() -> None:
@@ -115,8 +132,12 @@ def test_a_checkpoint_gives_the_same_rewards() -> None:
         ({"space": "pixels"}, "space of RISE must be 'state' or 'observation', got 'pixels'"),
     ],
 )
-def test_bad_settings_are_refused(options: dict, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # users run without type checks
+def test_bad_settings_are_refused(
+    options: dict, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        jaxtyping.config, "jaxtyping_disable", True
+    )  # users run without type checks
     with pytest.raises(ValueError, match=message):
         rise(**options)
 

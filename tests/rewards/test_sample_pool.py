@@ -1,11 +1,12 @@
-"""The pool against a list of transitions kept in plain Python, and the cases in which a copy must not be a neighbour."""
+"""The pool against a list of transitions kept in plain Python, and the cases in which a copy must
+not be a neighbour."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from element_rl.replay import Transitions
+from element_rl.replay.ring import Transitions
 from element_rl.rewards.sample_pool import (
     Pool,
     empty_pool,
@@ -25,7 +26,9 @@ def batch_of(states: np.ndarray, actions: np.ndarray | None = None) -> Transitio
     actions = np.zeros((size, 1)) if actions is None else actions
     zeros = jnp.zeros((size, 1))
     action = jnp.asarray(actions, jnp.float32)
-    return Transitions(zeros, action, zeros, jnp.zeros(size), jnp.zeros(size, bool), jnp.asarray(states), {})
+    return Transitions(
+        zeros, action, zeros, jnp.zeros(size), jnp.zeros(size, bool), jnp.asarray(states), {}
+    )
 
 
 @jax.jit
@@ -94,13 +97,18 @@ def test_a_second_draw_is_no_neighbour_but_another_way_to_the_same_state_is(widt
     once = batch_of(here[:1], actions[:1])
     distances = asked(pool, once, 2)
     far = 5 * np.sqrt(width)
-    np.testing.assert_allclose(distances, [[0, far]], rtol=1e-6, err_msg="the other action that led here is at 0")
-    np.testing.assert_allclose(asked(put(put(pool, once), once), once, 2), distances, err_msg="drawn twice more")
+    np.testing.assert_allclose(
+        distances, [[0, far]], rtol=1e-6, err_msg="the other action that led here is at 0"
+    )
+    np.testing.assert_allclose(
+        asked(put(put(pool, once), once), once, 2), distances, err_msg="drawn twice more"
+    )
 
 
 @pytest.mark.parametrize("width", [11, 40])
 def test_against_a_list_in_plain_python(width: int) -> None:
-    """Draws with replacement from 30 transitions, some of them with equal states, into a pool of 40 draws."""
+    """Draws with replacement from 30 transitions, some of them with equal states, into a pool of 40
+    draws."""
     rng = np.random.default_rng(width)
     replay_states = rng.normal(size=(30, width)).astype(np.float32) + 3.0
     replay_states[20:] = replay_states[:10]
@@ -114,14 +122,16 @@ def test_against_a_list_in_plain_python(width: int) -> None:
         expected = []
         for index in drawn:
             others = [
-                np.linalg.norm(replay_states[index].astype(float) - replay_states[j]) for j in set(draws) - {index}
+                np.linalg.norm(replay_states[index].astype(float) - replay_states[j])
+                for j in set(draws) - {index}
             ]
             expected.append(([*sorted(others), np.inf, np.inf, np.inf, np.inf])[:4])
         np.testing.assert_allclose(asked(pool, batch, 4), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_replay_seen_wholly_is_searched_exactly() -> None:
-    """A young replay, drawn from many times over: the neighbours are those in the replay, each counted once."""
+    """A young replay, drawn from many times over: the neighbours are those in the replay, each
+    counted once."""
     rng = np.random.default_rng(0)
     states = rng.normal(size=(50, 3)).astype(np.float32)
     pool = empty_pool(1000, 3)
@@ -148,7 +158,9 @@ def test_identities_differ_when_anything_differs() -> None:
     def identity(observation, action, next_observation, state) -> int:
         nothing = jnp.zeros(1)
         arrays = [jnp.asarray(a) for a in (observation, action, next_observation, state)]
-        return int(transition_identity(Transitions(*arrays[:3], nothing, nothing > 0, arrays[3], {}))[0])
+        return int(
+            transition_identity(Transitions(*arrays[:3], nothing, nothing > 0, arrays[3], {}))[0]
+        )
 
     seen = {identity(*row)}
     assert identity(*[part.copy() for part in row]) in seen
@@ -158,11 +170,14 @@ def test_identities_differ_when_anything_differs() -> None:
             changed[part][0, column] = np.nextafter(changed[part][0, column], np.float32(9))
             seen.add(identity(*changed))
     assert len(seen) == 13
-    assert identity(row[2], row[1], row[0], row[3]) not in seen, "there and back are two transitions"
+    assert identity(row[2], row[1], row[0], row[3]) not in seen, (
+        "there and back are two transitions"
+    )
 
 
 def test_identities_of_a_grid_are_distinct() -> None:
-    """Small whole numbers have few bits set, and those at the same places: a weak hash would confuse them."""
+    """Small whole numbers have few bits set, and those at the same places: a weak hash would
+    confuse them."""
     x, y = np.meshgrid(np.arange(64.0), np.arange(64.0))
     identities = np.asarray(transition_identity(batch_of(np.stack([x.ravel(), y.ravel()], axis=1))))
     assert len(np.unique(identities)) == 4096
@@ -184,4 +199,6 @@ def test_population_equals_agents_alone(width: int) -> None:
 
     together = jax.jit(jax.vmap(run))(jnp.asarray(states))
     for agent in range(3):
-        np.testing.assert_allclose(together[agent], jax.jit(run)(jnp.asarray(states[agent])), rtol=1e-5)
+        np.testing.assert_allclose(
+            together[agent], jax.jit(run)(jnp.asarray(states[agent])), rtol=1e-5
+        )

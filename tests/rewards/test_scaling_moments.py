@@ -11,7 +11,9 @@ from element_rl.rewards.scaling import Moments, empty_moments, standard_deviatio
 def assert_moments_of(seen: Moments, values: np.ndarray, rtol: float = 1e-5) -> None:
     assert float(seen.number) == len(values)
     np.testing.assert_allclose(seen.mean, values.mean(axis=0), rtol=rtol, atol=1e-6)
-    np.testing.assert_allclose(seen.squares, ((values - values.mean(axis=0)) ** 2).sum(axis=0), rtol=rtol, atol=1e-6)
+    np.testing.assert_allclose(
+        seen.squares, ((values - values.mean(axis=0)) ** 2).sum(axis=0), rtol=rtol, atol=1e-6
+    )
     np.testing.assert_allclose(standard_deviation(seen), values.std(axis=0), rtol=rtol)
 
 
@@ -30,7 +32,9 @@ def test_batches_of_any_size(shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
     seen, together = empty_moments(shape), np.zeros((0, *shape))
     for number, size in enumerate([5, 1, 64, 2, 1, 17]):
-        values = rng.normal(loc=3.0 * number, scale=1.0 + number, size=(size, *shape)).astype(np.float32)
+        values = rng.normal(loc=3.0 * number, scale=1.0 + number, size=(size, *shape)).astype(
+            np.float32
+        )
         together = np.concatenate([together, values.astype(np.float64)])
         seen = with_values(seen, jnp.asarray(values))
         if len(together) > 1:
@@ -71,8 +75,11 @@ def test_nothing_one_and_equal_values() -> None:
 
 
 def test_far_from_zero_and_for_long() -> None:
-    """A small spread around a large mean survives a thousand batches: sums of squares would lose it in float32."""
-    values = np.random.default_rng(2).normal(loc=1000.0, scale=0.5, size=(1000, 20)).astype(np.float32)
+    """A small spread around a large mean survives a thousand batches: sums of squares would lose it
+    in float32."""
+    values = (
+        np.random.default_rng(2).normal(loc=1000.0, scale=0.5, size=(1000, 20)).astype(np.float32)
+    )
 
     def step(seen: Moments, batch: jax.Array) -> tuple[Moments, None]:
         return with_values(seen, batch), None

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from known_checkpoints import CONFIG
 
-from element_rl.runs import RunFolder
+from element_rl.runs.folder import RunFolder
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from element_rl.runs import RunFolder
+from element_rl.runs.folder import RunFolder
 
 CONFIG = {"env": "Ant-v5", "reward": "element", "beta": 0.5, "steps": 1000, "seeds": 2}
 

@@ -1,4 +1,5 @@
-"""Run folders: made, opened, used by one process at a time; checkpoints exact after a round trip, damage found and named."""
+"""Run folders: made, opened, used by one process at a time; checkpoints exact after a round trip,
+damage found and named."""
 
 import errno
 import multiprocessing
@@ -14,14 +15,19 @@ import numpy as np
 import pytest
 from known_checkpoints import CONFIG, check, save
 
-from element_rl.files import FileError, create_locked
-from element_rl.runs import RunError, RunFolder
+from element_rl.runs.folder import RunError, RunFolder
+from element_rl.storage.files import FileError, create_locked
 
 SECONDS = 60.0  # longer than anything here takes
 
 
 def test_create_then_open_gives_the_same_config(tmp_path: Path) -> None:
-    config = CONFIG | {"out": tmp_path, "bounds": ((-1.0, 1.0), (0, 2)), "clip": np.inf, "width": np.int64(3)}
+    config = CONFIG | {
+        "out": tmp_path,
+        "bounds": ((-1.0, 1.0), (0, 2)),
+        "clip": np.inf,
+        "width": np.int64(3),
+    }
     created = RunFolder.create(tmp_path / "a" / "run", config)
     opened = RunFolder.open(tmp_path / "a" / "run")
     assert created.config == opened.config
@@ -57,11 +63,11 @@ def test_open_says_what_is_wrong(tmp_path: Path) -> None:
 
 
 def test_two_processes_do_not_train_in_one_folder(run: RunFolder) -> None:
-    code = (
-        f"from element_rl.runs import RunFolder\nwith RunFolder.open({str(run.path)!r}).exclusively():\n    print('in')"
-    )
+    code = f"from element_rl.runs.folder import RunFolder\nwith RunFolder.open({str(run.path)!r}).exclusively():\n    print('in')"
     with run.exclusively():
-        refused = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        refused = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=False
+        )
         assert "Another process is training in" in refused.stderr
         assert refused.stdout == ""
         with (
@@ -69,7 +75,12 @@ def test_two_processes_do_not_train_in_one_folder(run: RunFolder) -> None:
             RunFolder.open(run.path).exclusively(),
         ):
             pass
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "in\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        == "in\n"
+    )
 
 
 def _race(folders: list[Path], barrier: Barrier, outcomes: Connection) -> None:
@@ -112,7 +123,9 @@ def test_of_runs_that_begin_in_one_folder_at_once_one_trains(tmp_path: Path) -> 
         outcomes = sorted(racer.recv() for _, racer in racers)
         assert outcomes[0] == ("", "trains")
         for refusal, late in outcomes[1:]:
-            assert refusal.startswith(f"{folder} already holds a run (it has config.json): continue it with --resume")
+            assert refusal.startswith(
+                f"{folder} already holds a run (it has config.json): continue it with --resume"
+            )
             assert late.startswith(f"Another process is training in {folder}")
         assert [path.name for path in folder.iterdir()] == ["config.json"]
     for process, ours in racers:
@@ -123,7 +136,10 @@ def test_of_runs_that_begin_in_one_folder_at_once_one_trains(tmp_path: Path) -> 
 
 def test_a_new_run_is_let_go_of_when_it_has_trained_or_is_dropped(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path / "run", CONFIG)
-    with pytest.raises(RunError, match="Another process is training"), RunFolder.open(run.path).exclusively():
+    with (
+        pytest.raises(RunError, match="Another process is training"),
+        RunFolder.open(run.path).exclusively(),
+    ):
         pass
     with (
         run.exclusively(),
@@ -149,7 +165,10 @@ def test_one_process_takes_a_folder_where_there_are_no_hard_links(
     assert RunFolder.open(run.path).config == run.config
     with pytest.raises(FileExistsError):
         create_locked(run.path / "config.json", "{}")
-    with pytest.raises(RunError, match="Another process is training"), RunFolder.open(run.path).exclusively():
+    with (
+        pytest.raises(RunError, match="Another process is training"),
+        RunFolder.open(run.path).exclusively(),
+    ):
         pass
     assert [path.name for path in run.path.iterdir()] == ["config.json"]
 
@@ -168,10 +187,17 @@ def test_checkpoints_keep_policies_and_the_newest_resume(run: RunFolder) -> None
         save(run, step)
         check(RunFolder.open(run.path), step)
     assert run.checkpoint_steps() == [500_000, 1_000_000, 2_000_000_000]
-    assert [path.parent.name for path in run.checkpoints_path.glob("*/resume")] == ["step_2000000000"]
-    with pytest.raises(RunError, match=r"holds a policy only: a run resumes from its newest checkpoint, step 2000000"):
+    assert [path.parent.name for path in run.checkpoints_path.glob("*/resume")] == [
+        "step_2000000000"
+    ]
+    with pytest.raises(
+        RunError,
+        match=r"holds a policy only: a run resumes from its newest checkpoint, step 2000000",
+    ):
         run.load_resume(500_000)
-    with pytest.raises(RunError, match=r"no checkpoint of step 7: it has steps 500000, 1000000, 2000000000\."):
+    with pytest.raises(
+        RunError, match=r"no checkpoint of step 7: it has steps 500000, 1000000, 2000000000\."
+    ):
         run.load_policy(7)
 
 
@@ -214,13 +240,18 @@ def test_leftovers_of_a_kill_are_ignored_and_removed(run: RunFolder) -> None:
     check(run, 5)
     save(run, 10)
     check(run, 10)
-    assert sorted(path.name for path in run.checkpoints_path.iterdir()) == ["step_000000005", "step_000000010"]
+    assert sorted(path.name for path in run.checkpoints_path.iterdir()) == [
+        "step_000000005",
+        "step_000000010",
+    ]
 
 
 @pytest.mark.parametrize("name", ["policy.safetensors", "visits.safetensors", "manifest.json"])
 @pytest.mark.parametrize("part", ["", "resume"])
 @pytest.mark.parametrize("damage", ["truncated", "altered", "removed"])
-def test_damage_is_found_and_the_file_named(run: RunFolder, name: str, part: str, damage: str) -> None:
+def test_damage_is_found_and_the_file_named(
+    run: RunFolder, name: str, part: str, damage: str
+) -> None:
     save(run, 1)
     save(run, 2)
     name = name if not part else {"manifest.json": name}.get(name, "arrays.safetensors")
@@ -236,8 +267,16 @@ def test_damage_is_found_and_the_file_named(run: RunFolder, name: str, part: str
     if (name, part, damage) == ("manifest.json", "", "removed"):  # then it never was a checkpoint
         assert run.latest_checkpoint() == 1
         return
-    load = run.load_resume if part else run.load_visits if name == "visits.safetensors" else run.load_policy
-    with pytest.raises(FileError, match=rf"{file}.*restore it from a copy.*policies of steps 1\)") as caught:
+    load = (
+        run.load_resume
+        if part
+        else run.load_visits
+        if name == "visits.safetensors"
+        else run.load_policy
+    )
+    with pytest.raises(
+        FileError, match=rf"{file}.*restore it from a copy.*policies of steps 1\)"
+    ) as caught:
         load()
     assert str(caught.value).count("\n") == 0
     assert (run.load_policy(1)["actor/weight"] == 1).all()
@@ -254,5 +293,5 @@ def test_files_can_be_read_by_others(run: RunFolder) -> None:
 
 
 def test_reading_a_run_loads_no_jax() -> None:
-    script = "import sys, element_rl.runs; assert 'jax' not in sys.modules and 'tensorboardX' not in sys.modules"
+    script = "import sys, element_rl.runs.folder; assert 'jax' not in sys.modules and 'tensorboardX' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from known_checkpoints import CONFIG, check, row, save
 
-from element_rl.files import FileError
-from element_rl.runs import RunFolder
+from element_rl.runs.folder import RunFolder
+from element_rl.storage.files import FileError
 
 
 @pytest.fixture
@@ -38,7 +38,9 @@ def test_full_disk_leaves_the_previous_state(small_disk: Path) -> None:
     ) as caught:
         save(run, 2, size=10**6)
     assert "4,080,024 bytes are needed" in str(caught.value)
-    with pytest.raises(FileError, match=r"step_000000002 could not be written \(No space left on device"):
+    with pytest.raises(
+        FileError, match=r"step_000000002 could not be written \(No space left on device"
+    ):
         save(run, 2, write_extra=write_large_index)
     with pytest.raises(FileError, match=r"summary\.json could not be written \(No space left"):
         run.write_summary({"text": "x" * 2_000_000})
@@ -61,7 +63,9 @@ def test_full_disk_never_cuts_a_row_short(small_disk: Path) -> None:
         for _ in range(1000):
             run.append_metrics(rows)
 
-    with pytest.raises(FileError, match=r"(metrics\.csv|tfevents\.\d+) could not be written \(No space left"):
+    with pytest.raises(
+        FileError, match=r"(metrics\.csv|tfevents\.\d+) could not be written \(No space left"
+    ):
         fill_the_disk()
     assert len(run.read_metrics()["step"]) % 100 == 0
     assert run.metrics_path.read_text().endswith("\n")
@@ -84,8 +88,8 @@ def test_a_limit_on_file_size_is_reported_too(run: RunFolder) -> None:
         """
         import resource, sys
         import numpy as np
-        from element_rl.files import FileError
-        from element_rl.runs import RunFolder
+        from element_rl.storage.files import FileError
+        from element_rl.runs.folder import RunFolder
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
         try:
             RunFolder.open(sys.argv[1]).save_checkpoint(2, {}, None, {"a": np.zeros(10**6)}, {})
@@ -94,8 +98,13 @@ def test_a_limit_on_file_size_is_reported_too(run: RunFolder) -> None:
         """
     )
     save(run, 1)
-    result = subprocess.run([sys.executable, "-c", script, str(run.path)], capture_output=True, text=True, check=True)
-    assert "arrays.safetensors could not be written (File too large; 8,000,000 bytes are needed" in result.stdout
+    result = subprocess.run(
+        [sys.executable, "-c", script, str(run.path)], capture_output=True, text=True, check=True
+    )
+    assert (
+        "arrays.safetensors could not be written (File too large; 8,000,000 bytes are needed"
+        in result.stdout
+    )
     check(run, 1)
     assert [path.name for path in run.checkpoints_path.iterdir()] == ["step_000000001"]
 

@@ -1,4 +1,5 @@
-"""Run folders are whole after a kill: at random moments, and before every file operation of a checkpoint."""
+"""Run folders are whole after a kill: at random moments, and before every file operation of a
+checkpoint."""
 
 import random
 import signal
@@ -11,15 +12,15 @@ from pathlib import Path
 import numpy as np
 from known_checkpoints import check, row, save
 
-from element_rl.runs import RunFolder
+from element_rl.runs.folder import RunFolder
 
 SAVING = textwrap.dedent(
     """
     import sys
     from pathlib import Path
     import numpy as np
-    from element_rl.events import first_records
-    from element_rl.runs import RunFolder
+    from element_rl.runs.events import first_records
+    from element_rl.runs.folder import RunFolder
 
     first_records(None)  # loads TensorBoard's messages, which may take seconds, before the moment is chosen
     run = RunFolder.open(sys.argv[1])
@@ -46,7 +47,9 @@ SAVING = textwrap.dedent(
 def test_killed_at_random_moments(run: RunFolder) -> None:
     moment = random.Random(0)
     steps = [0]
-    while len(steps) <= 12 or (steps[-1] < 3 and len(steps) < 200):  # a slow machine saves little between two kills
+    while len(steps) <= 12 or (
+        steps[-1] < 3 and len(steps) < 200
+    ):  # a slow machine saves little between two kills
         command = [sys.executable, "-c", SAVING, str(run.path)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
@@ -59,7 +62,9 @@ def test_killed_at_random_moments(run: RunFolder) -> None:
         if latest is not None:
             check(survivor, latest)
             logged = survivor.read_metrics()["step"]
-            np.testing.assert_array_equal(logged[: 2 * latest], np.repeat(np.arange(1, latest + 1), 2))
+            np.testing.assert_array_equal(
+                logged[: 2 * latest], np.repeat(np.arange(1, latest + 1), 2)
+            )
         steps.append(latest or 0)
     assert steps == sorted(steps)
     assert steps[-1] >= 3
@@ -70,8 +75,8 @@ EVERY_MOMENT = textwrap.dedent(
     import os, shutil, sys
     from pathlib import Path
     sys.path.insert(0, sys.argv[2])
-    from element_rl.events import first_records
-    from element_rl.runs import RunFolder
+    from element_rl.runs.events import first_records
+    from element_rl.runs.folder import RunFolder
     from known_checkpoints import check, row, save
 
     first_records(None)  # loads TensorBoard's messages: the files opened for that are not the checkpoint's
@@ -108,7 +113,8 @@ EVERY_MOMENT = textwrap.dedent(
 
 
 def test_killed_before_every_file_operation_of_a_checkpoint(run: RunFolder) -> None:
-    """The process ends, for real, at the first file operation, then at the second, and so on to the last."""
+    """The process ends, for real, at the first file operation, then at the second, and so on to the
+    last."""
     run.append_metrics([row(1, 0, coverage=1)])
     save(run, 1)
     command = [sys.executable, "-c", EVERY_MOMENT, str(run.path), str(Path(__file__).parent)]
@@ -116,5 +122,7 @@ def test_killed_before_every_file_operation_of_a_checkpoint(run: RunFolder) -> N
     assert result.returncode == 0, result.stderr
     survivors = [int(step) for step in result.stdout.split()]
     assert len(survivors) > 30
-    assert survivors == sorted(survivors)  # the old checkpoint until the new one is complete, never neither
+    assert survivors == sorted(
+        survivors
+    )  # the old checkpoint until the new one is complete, never neither
     assert set(survivors) == {1, 2}

@@ -1,4 +1,5 @@
-"""A headless Chromium driven over the DevTools protocol through a pipe: JSON messages that end with a zero byte.
+"""A headless Chromium driven over the DevTools protocol through a pipe: JSON messages that end with
+a zero byte.
 
 Needs nothing but the browser. https://chromedevtools.github.io/devtools-protocol
 """
@@ -36,7 +37,8 @@ PATIENCE = 60.0  # seconds to wait for an answer; a loaded machine starts a brow
 
 
 def open_browser(shows: str) -> Iterator["Browser"]:
-    """For a fixture: a browser, closed in the end. Where there is none, the tests of what it shows are skipped, loudly."""
+    """For a fixture: a browser, closed in the end. Where there is none, the tests of what it shows
+    are skipped, loudly."""
     program = next((path for path in map(shutil.which, NAMES) if path), None)
     if program is None:
         pytest.skip(f"NOT TESTED: {shows} in a browser, for none of {', '.join(NAMES)} is on PATH.")
@@ -55,7 +57,8 @@ class Browser:
         self._profile = tempfile.mkdtemp(prefix="browser-")
         browser_reads, self._to_browser = os.pipe()
         self._from_browser, browser_writes = os.pipe()
-        # The browser reads from 3 and writes to 4. A shell moves them there: a fork with JAX's threads around would warn.
+        # The browser reads from 3 and writes to 4. A shell moves them there: a fork with JAX's
+        # threads around would warn.
         command = f'exec "$0" "$@" 3<&{browser_reads} 4>&{browser_writes}'
         arguments = [program, *FLAGS, f"--user-data-dir={self._profile}", "about:blank"]
         self._process = subprocess.Popen(
@@ -68,7 +71,9 @@ class Browser:
         os.close(browser_writes)
         self._session: str | None = None
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._session = self.send("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.send(f"{domain}.enable")
 
@@ -83,7 +88,8 @@ class Browser:
         shutil.rmtree(self._profile, ignore_errors=True)
 
     def send(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Calls a method of the protocol and returns its result; events that come meanwhile are kept."""
+        """Calls a method of the protocol and returns its result; events that come meanwhile are
+        kept."""
         number = next(self._numbers)
         message = {"id": number, "method": method, "params": parameters}
         if self._session:
@@ -99,7 +105,14 @@ class Browser:
                 return answer["result"]
             self.events.append(answer)
 
-    def open(self, url: str, width: int = 1200, height: int = 900, dark: bool = False, touch: bool = False) -> None:
+    def open(
+        self,
+        url: str,
+        width: int = 1200,
+        height: int = 900,
+        dark: bool = False,
+        touch: bool = False,
+    ) -> None:
         """Loads a page afresh and waits until it says that it is ready."""
         self.send("Page.navigate", url="about:blank")
         self.events.clear()
@@ -117,36 +130,62 @@ class Browser:
 
     def settle(self) -> None:
         """Two frames: sizes are observed, then drawn."""
-        self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        self.evaluate(
+            "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        )
 
     def wait_for(self, condition: str) -> None:
         end = time.monotonic() + PATIENCE
         while not self.evaluate(condition):
             if time.monotonic() > end:
-                raise TimeoutError(f"{condition} did not come true; the page reported {self.problems()}")
+                raise TimeoutError(
+                    f"{condition} did not come true; the page reported {self.problems()}"
+                )
             time.sleep(0.02)
 
     def evaluate(self, expression: str) -> Any:
         """The value of a JavaScript expression; a promise is waited for."""
-        answer = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        answer = self.send(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         if "exceptionDetails" in answer:
-            raise RuntimeError(answer["exceptionDetails"].get("exception", {}).get("description", answer))
+            raise RuntimeError(
+                answer["exceptionDetails"].get("exception", {}).get("description", answer)
+            )
         return answer["result"].get("value")
 
     def problems(self) -> list[str]:
-        """Everything the page has reported since it was opened: exceptions, console and log entries."""
+        """Everything the page has reported since it was opened: exceptions, console and log
+        entries."""
         kinds = ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded")
-        return [json.dumps(event["params"]) for event in self.events if event.get("method") in kinds]
+        return [
+            json.dumps(event["params"]) for event in self.events if event.get("method") in kinds
+        ]
 
     def requests(self) -> list[str]:
         """Every address that was asked for since the page was opened."""
-        sent = [event for event in self.events if event.get("method") == "Network.requestWillBeSent"]
+        sent = [
+            event for event in self.events if event.get("method") == "Network.requestWillBeSent"
+        ]
         return [event["params"]["request"]["url"] for event in sent]
 
     def press(self, key: str) -> None:
         for kind in ("keyDown", "keyUp"):
-            codes = {"ArrowLeft": 37, "ArrowRight": 39, "Home": 36, "End": 35, "Tab": 9, "Enter": 13}
-            self.send("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=codes[key])
+            codes = {
+                "ArrowLeft": 37,
+                "ArrowRight": 39,
+                "Home": 36,
+                "End": 35,
+                "Tab": 9,
+                "Enter": 13,
+            }
+            self.send(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                code=key,
+                windowsVirtualKeyCode=codes[key],
+            )
 
     def hover(self, x: float, y: float) -> None:
         self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
@@ -154,7 +193,9 @@ class Browser:
     def screenshot(self, path: Path) -> None:
         """A picture of the whole page, for a person to look at."""
         size = self.send("Page.getLayoutMetrics")["cssContentSize"]
-        answer = self.send("Page.captureScreenshot", captureBeyondViewport=True, clip={**size, "scale": 1})
+        answer = self.send(
+            "Page.captureScreenshot", captureBeyondViewport=True, clip={**size, "scale": 1}
+        )
         path.write_bytes(base64.b64decode(answer["data"]))
 
     def _receive(self) -> dict[str, Any]:

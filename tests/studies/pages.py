@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from element_rl.studies.results import (
+from element_rl.studies.engine.results import (
     Frame,
     Map,
     Results,
@@ -17,4 +17,6 @@ def empty_results(**parts) -> Results:
 
 def one_map(grid: np.ndarray, name: str = "m", **options) -> Map:
     frames = (Frame.of("now", grid),)
-    return Map(name, name, "x", "y", ((0.0, 1.0), (0.0, 1.0)), grid.shape, "value", frames, **options)
+    return Map(
+        name, name, "x", "y", ((0.0, 1.0), (0.0, 1.0)), grid.shape, "value", frames, **options
+    )

@@ -1,4 +1,5 @@
-"""Additivity: a reward that is a sum is found, one that is not is not, and episodes come out of a run as they went in."""
+"""Additivity: a reward that is a sum is found, one that is not is not, and episodes come out of a
+run as they went in."""
 
 import dataclasses
 from pathlib import Path
@@ -7,9 +8,7 @@ import numpy as np
 import pytest
 
 from element_rl.agents.sac import SACConfig
-from element_rl.config import ExploreConfig, resolved
-from element_rl.explore import Explorer, metric_columns
-from element_rl.runs import RunError, RunFolder
+from element_rl.runs.folder import RunError, RunFolder
 from element_rl.studies.additive_reward import (
     BY_LENGTH,
     BY_STEP,
@@ -21,20 +20,29 @@ from element_rl.studies.additive_reward import (
     fit_additive_reward,
 )
 from element_rl.studies.additivity import additivity_parts, episodes_of
+from element_rl.training.off_policy.config import ExploreConfig, resolved
+from element_rl.training.off_policy.explore import Explorer, metric_columns
 
 SMALL = AdditivityConfig(hidden_sizes=(32,), epochs=40, batch_episodes=16, learning_rate=3e-3)
 
 
-def walks(episodes: int = 120, steps: int = 40, short: float = 0.3) -> tuple[np.ndarray, np.ndarray]:
-    """Episodes at different speeds, whose entropy therefore differs; some end early, and padding holds nonsense."""
+def walks(
+    episodes: int = 120, steps: int = 40, short: float = 0.3
+) -> tuple[np.ndarray, np.ndarray]:
+    """Episodes at different speeds, whose entropy therefore differs; some end early, and padding
+    holds nonsense."""
     random = np.random.default_rng(0)
     speed = random.uniform(0.02, 0.4, size=(episodes, 1, 1))
     turn = random.uniform(0, 2 * np.pi, size=(episodes, 1))
     direction = np.stack([np.cos(turn), np.sin(turn)], axis=-1)
     # The speed can be told from a state: an agent's state holds more than its place.
     place = speed * direction * np.arange(1, steps + 1)[None, :, None]
-    states = np.concatenate([place, np.broadcast_to(speed, (episodes, steps, 1))], axis=-1).astype(np.float32)
-    lengths = np.where(random.uniform(size=episodes) < short, random.integers(2, steps, size=episodes), steps)
+    states = np.concatenate([place, np.broadcast_to(speed, (episodes, steps, 1))], axis=-1).astype(
+        np.float32
+    )
+    lengths = np.where(
+        random.uniform(size=episodes) < short, random.integers(2, steps, size=episodes), steps
+    )
     states[np.arange(steps) >= lengths[:, None]] = 1e6
     return states, lengths
 
@@ -57,7 +65,8 @@ def test_a_reward_that_is_a_sum_is_found() -> None:
 
 
 def test_states_that_tell_nothing_predict_nothing() -> None:
-    """Episodes of noise, all of one kind and length: what is left of the entropy is chance, which no sum foresees."""
+    """Episodes of noise, all of one kind and length: what is left of the entropy is chance, which
+    no sum foresees."""
     noise = np.random.default_rng(1).normal(size=(120, 40, 3)).astype(np.float32)
     fit = fit_additive_reward(noise, np.full(120, 40), dataclasses.replace(SMALL, epochs=5))
     assert fit.held_out.r_squared() < 0.5
@@ -79,12 +88,16 @@ def test_entropies_are_those_of_the_true_states() -> None:
     for episode, length, entropy in zip(states, lengths, entropies, strict=True):
         true = episode[:length].astype(np.float64)
         kernel = np.exp(-np.sum((true[:, None] - true[None]) ** 2, axis=2) / 2) / length
-        np.testing.assert_allclose(-0.5 * np.log2(np.trace(kernel @ kernel @ kernel)), entropy, atol=1e-4)
+        np.testing.assert_allclose(
+            -0.5 * np.log2(np.trace(kernel @ kernel @ kernel)), entropy, atol=1e-4
+        )
 
 
 def test_r_squared_by_hand() -> None:
     predictions = Predictions(
-        np.array([1.0, 2.0, 3.0]), np.array([5, 5, 9]), {SUM: np.array([1.0, 2.0, 4.0]), MEAN: np.full(3, 2.0)}
+        np.array([1.0, 2.0, 3.0]),
+        np.array([5, 5, 9]),
+        {SUM: np.array([1.0, 2.0, 4.0]), MEAN: np.full(3, 2.0)},
     )
     assert predictions.r_squared() == pytest.approx(0.5)
     assert predictions.r_squared(MEAN) == 0.0
@@ -111,7 +124,11 @@ def test_parts_for_the_results() -> None:
     fit = fit_additive_reward(states, lengths, config, lambda epoch, epochs: heard.append(epoch))
     assert heard == [1, 2, 3, 4]
     curves, scatter, table, findings = additivity_parts(fit)
-    assert [series.label for series in curves.series] == ["training", "held out", "length alone, held out"]
+    assert [series.label for series in curves.series] == [
+        "training",
+        "held out",
+        "length alone, held out",
+    ]
     assert curves.series[1].x == (1.0, 2.0, 3.0, 4.0)
     assert [len(group.x) for group in scatter.groups] == [84, 24]
     assert scatter.diagonal
@@ -138,7 +155,8 @@ TINY = ExploreConfig(
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, list[list[np.ndarray]]]:
-    """A run, and the states of each agent's finished episodes as they were when they had just ended."""
+    """A run, and the states of each agent's finished episodes as they were when they had just
+    ended."""
     config, spec, reward = resolved(TINY)
     path: Path = tmp_path_factory.mktemp("additivity") / "run"
     run = RunFolder.create(path, {"env": config.env}, metric_columns(reward))

@@ -19,7 +19,8 @@ def visits(*cells: tuple[int, int, int]) -> np.ndarray:
 
 
 def test_radius_holds_nearly_all_visits() -> None:
-    # Cell (50, 50) is centred on (0.5, 0.5); (80, 50) on (30.5, 0.5). 4 of 100 visits are far away: they do not count.
+    # Cell (50, 50) is centred on (0.5, 0.5); (80, 50) on (30.5, 0.5). 4 of 100 visits are far away:
+    # they do not count.
     near = extent(visits((50, 50, 96), (80, 50, 4)), BOUNDS, START)[0]
     assert near == pytest.approx(np.hypot(0.5, 0.5))
     far = extent(visits((50, 50, 90), (80, 50, 10)), BOUNDS, START)[0]
@@ -31,7 +32,9 @@ def test_directions_count_sectors_by_their_visits() -> None:
     assert extent(visits((*right, 5)), BOUNDS, START)[1] == pytest.approx(1.0)
     assert extent(visits((*right, 5), (*up, 5)), BOUNDS, START)[1] == pytest.approx(2.0)
     # Shares 1/2, 1/4, 1/4: exp(½ log 2 + ½ log 4) = 2^1.5.
-    assert extent(visits((*right, 4), (*up, 2), (*left, 2)), BOUNDS, START)[1] == pytest.approx(2**1.5)
+    assert extent(visits((*right, 4), (*up, 2), (*left, 2)), BOUNDS, START)[1] == pytest.approx(
+        2**1.5
+    )
     # Within 5 m of the start nothing tells a direction.
     assert extent(visits((52, 50, 100)), BOUNDS, START)[1] == 0.0
 

@@ -1,7 +1,9 @@
-"""A study on a real Ray cluster on this machine: a node is killed while it works; stopping; addresses where nobody is.
+"""A study on a real Ray cluster on this machine: a node is killed while it works; stopping;
+addresses where nobody is.
 
-This file is also a program, which starts the cluster and runs studies on it. It is another process because warnings are errors
-in tests, and Ray has some; and because whatever happens to it, all that it started can be ended with it.
+This file is also a program, which starts the cluster and runs studies on it. It is another process
+because warnings are errors in tests, and Ray has some; and because whatever happens to it, all that
+it started can be ended with it.
 """
 
 import contextlib
@@ -23,11 +25,11 @@ from typing import Any
 import pytest
 
 from element_rl.agents.sac import SACConfig
-from element_rl.config import ExploreConfig
-from element_rl.runs import RunFolder
+from element_rl.runs.folder import RunFolder
 from element_rl.studies import coverage
-from element_rl.studies.grid import Cell, Scale, cell_folder, finished, is_done, record
-from element_rl.studies.tables import csv_text
+from element_rl.studies.engine.grid import Cell, Scale, cell_folder, finished, is_done, record
+from element_rl.studies.engine.tables import csv_text
+from element_rl.training.off_policy.config import ExploreConfig
 
 SECONDS = 300.0  # that the program may take on a busy machine
 SCALE = Scale(("PointMaze-v0",), 2, {"PointMaze-v0": 600})
@@ -38,12 +40,16 @@ LONG = 8_000
 def cell(method: str, reward: str = "random", **settings: Any) -> Cell:
     learner = SACConfig(hidden_sizes=(8,), batch_size=8, learn_start=100)
     options = {"steps": 600, "env_options": ("max_episode_steps=50",)} | TINY | settings
-    return Cell("PointMaze-v0", method, ExploreConfig("PointMaze-v0", reward, sac=learner, **options))
+    return Cell(
+        "PointMaze-v0", method, ExploreConfig("PointMaze-v0", reward, sac=learner, **options)
+    )
 
 
 CELLS = [
     cell("random, long", steps=LONG, checkpoint_every=400),
-    cell("element", reward="element", steps=1_200, checkpoint_every=100),  # as in test_runner: compiled once for both
+    cell(
+        "element", reward="element", steps=1_200, checkpoint_every=100
+    ),  # as in test_runner: compiled once for both
     cell("random", seed=7),  # by which the table of multiples divides
 ]
 needs_ray = pytest.mark.skipif(
@@ -63,7 +69,9 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict[str, A
     }
     with (folder / "log").open("wb") as log:
         command = [sys.executable, __file__, str(folder)]
-        program = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=surroundings)
+        program = subprocess.Popen(
+            command, stdout=log, stderr=log, start_new_session=True, env=surroundings
+        )
     try:
         program.wait(SECONDS)
         assert (folder / "found.json").exists(), (folder / "log").read_text()[-5_000:]
@@ -83,7 +91,8 @@ def end_all(session: int) -> None:
 
 @needs_ray
 def test_a_killed_node_costs_nothing(told: tuple[dict[str, Any], Path]) -> None:
-    """Every cell finishes, the one on the killed node from its checkpoint, and the tables are the local ones."""
+    """Every cell finishes, the one on the killed node from its checkpoint, and the tables are the
+    local ones."""
     found, folder = told
     assert found["all attempted"]
     assert 400 <= found["killed at"] < LONG
@@ -91,7 +100,8 @@ def test_a_killed_node_costs_nothing(told: tuple[dict[str, Any], Path]) -> None:
     assert found["checkpoint kept"]
     assert found["states"] == ["done"] * 3
     local, cluster = (
-        {path.name: path.read_bytes() for path in (folder / where).glob("*.csv")} for where in ("local", "cluster")
+        {path.name: path.read_bytes() for path in (folder / where).glob("*.csv")}
+        for where in ("local", "cluster")
     )
     assert sorted(local) == ["aggregate.csv", "coverage.csv", "improvement.csv"]
     assert local == cluster
@@ -115,7 +125,10 @@ def test_stopping_leaves_checkpoints(told: tuple[dict[str, Any], Path]) -> None:
 @needs_ray
 def test_the_needs_of_cells(told: tuple[dict[str, Any], Path]) -> None:
     found, _ = told
-    assert found["cpus"] == {"of the seeds": 2.0, "as told": 0.5}  # two seeds and one, but no node has more than two
+    assert found["cpus"] == {
+        "of the seeds": 2.0,
+        "as told": 0.5,
+    }  # two seeds and one, but no node has more than two
     assert found["gpus"] == {"none there": 0.0, "as told": 0.25}
     assert "No node of the cluster has 64 CPUs now (the most is 2)" in found["too much: said"]
 
@@ -125,7 +138,9 @@ def test_nobody_listens(tmp_path: Path) -> None:
     began = time.monotonic()
     command = [sys.executable, "-m", "element_rl.cli", "study", "coverage", "--scale", "smoke"]
     done = subprocess.run(
-        [*command, "--out", str(tmp_path / "out"), "--ray", "127.0.0.1:9"], capture_output=True, text=True
+        [*command, "--out", str(tmp_path / "out"), "--ray", "127.0.0.1:9"],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 2
     assert "No Ray cluster answers at '127.0.0.1:9'" in done.stderr
@@ -139,15 +154,19 @@ def main(folder: Path) -> None:
     import ray
     from ray.cluster_utils import Cluster
 
-    from element_rl.studies.cluster import ATTEMPTS, RayTasks
-    from element_rl.studies.runner import Processes, run_cells
+    from element_rl.studies.engine.cluster import ATTEMPTS, RayTasks
+    from element_rl.studies.engine.runner import Processes, run_cells
 
     found: dict[str, Any] = {}
     assert run_cells(CELLS, folder / "local", Processes(2), lambda progress: None)
     write_tables(folder / "local")
     small = {"object_store_memory": 80 * 2**20, "include_dashboard": False}
     # A dead node is found out after some seconds instead of a quarter of a minute.
-    health = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 1_000, "health_check_failure_threshold": 4}
+    health = {
+        "health_check_initial_delay_ms": 0,
+        "health_check_period_ms": 1_000,
+        "health_check_failure_threshold": 4,
+    }
     head = {"num_cpus": 0, "_system_config": health, **small}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
@@ -165,7 +184,10 @@ def main(folder: Path) -> None:
         found["attempts"] = len((victim / ATTEMPTS).read_text().splitlines())
         found["checkpoint kept"] = found.pop("written") == when_written(victim, found["killed at"])
         told_needs = RayTasks(cluster.address, cpus=0.5, gpus=0.25)
-        found["cpus"]["as told"], found["gpus"]["as told"] = told_needs._cpus(CELLS[0]), told_needs._gpus()
+        found["cpus"]["as told"], found["gpus"]["as told"] = (
+            told_needs._cpus(CELLS[0]),
+            told_needs._gpus(),
+        )
         with contextlib.redirect_stderr(io.StringIO()) as said:
             RayTasks(cluster.address, cpus=64)
         found["too much: said"] = said.getvalue()
@@ -209,10 +231,32 @@ def holder(file: Path) -> int:
 
 def stopped_study(address: str, out: Path) -> dict[str, Any]:
     """What `element study` does when it is told to stop."""
-    command = [sys.executable, "-m", "element_rl.cli", "study", "coverage", "--scale", "smoke", "--methods", "random"]
-    options = ["--envs", "PointMaze-v0", "Hopper-v5", "--steps", "10000000", "--seeds", "1", "--cell-cpus", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "element_rl.cli",
+        "study",
+        "coverage",
+        "--scale",
+        "smoke",
+        "--methods",
+        "random",
+    ]
+    options = [
+        "--envs",
+        "PointMaze-v0",
+        "Hopper-v5",
+        "--steps",
+        "10000000",
+        "--seeds",
+        "1",
+        "--cell-cpus",
+        "2",
+    ]
     arguments = [*command, *options, "--out", str(out), "--ray", address]
-    program = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    program = subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     wait_until(lambda: any(out.glob("cells/*/metrics.csv")) or program.poll() is not None)
     program.terminate()
     said = program.communicate(timeout=SECONDS)[0]

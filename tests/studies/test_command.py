@@ -1,4 +1,5 @@
-"""`element study`: slices, shared cells, failures and mistakes. Real runs of random policies, which take a second each."""
+"""`element study`: slices, shared cells, failures and mistakes. Real runs of random policies, which
+take a second each."""
 
 import re
 import subprocess
@@ -8,9 +9,19 @@ from pathlib import Path
 import pytest
 
 from element_rl.cli import main
-from element_rl.studies.results import read_results
+from element_rl.studies.engine.results import read_results
 
-TWO = ["--scale", "smoke", "--envs", "PointMaze", "Hopper-v5", "--methods", "random", "--steps", "400"]
+TWO = [
+    "--scale",
+    "smoke",
+    "--envs",
+    "PointMaze",
+    "Hopper-v5",
+    "--methods",
+    "random",
+    "--steps",
+    "400",
+]
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +30,8 @@ def sliced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     out = tmp_path_factory.mktemp("sliced") / "out"
     command = [sys.executable, "-m", "element_rl.cli", "study", "coverage", *TWO, "--out", str(out)]
     programs = [
-        subprocess.Popen([*command, "--slice", part], stdout=subprocess.PIPE, text=True) for part in ("1/2", "2/2")
+        subprocess.Popen([*command, "--slice", part], stdout=subprocess.PIPE, text=True)
+        for part in ("1/2", "2/2")
     ]
     said = [program.communicate()[0] for program in programs]
     assert [program.returncode for program in programs] == [0, 0]
@@ -27,7 +39,11 @@ def sliced(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
 
 
 def written(folder: Path) -> dict[str, int]:
-    return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.stat().st_mtime_ns
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def test_slices_run_a_part_each_and_then_the_report_is_made(
@@ -102,7 +118,9 @@ def test_a_crash_is_reported_and_when_it_is_mended_the_study_completes(
 
     alone = ["study", "episodic-entropy", "--envs", "crashing_env:Crash-v0", *options]
     assert main(alone) == 1  # nothing is done, so there is nothing to show, and nothing more to say
-    assert re.fullmatch(r"Failed: crashing_env_Crash-v0-random-.*exit code 3.*\n", capsys.readouterr().err)
+    assert re.fullmatch(
+        r"Failed: crashing_env_Crash-v0-random-.*exit code 3.*\n", capsys.readouterr().err
+    )
 
     (tmp_path / "mended").touch()
     assert main(both) == 0
@@ -113,20 +131,38 @@ def test_a_crash_is_reported_and_when_it_is_mended_the_study_completes(
     ("arguments", "part"),
     [
         (["coverge"], "There is no study 'coverge'; choose one of coverage, "),
-        (["coverage", "--slice", "3/2"], "--slice takes I/N with 1 ≤ I ≤ N, such as 2/4; got '3/2'."),
+        (
+            ["coverage", "--slice", "3/2"],
+            "--slice takes I/N with 1 ≤ I ≤ N, such as 2/4; got '3/2'.",
+        ),
         (["coverage", "--slice", "0/2"], "got '0/2'"),
         (["coverage", "--slice", "half"], "got 'half'"),
-        (["coverage", "--methods", "rndd"], "it has element, element (paper), rnd, ngu, re3, rise, random."),
-        (["coverage", "--envs", "Antt-v5"], "There is no environment 'Antt-v5'; did you mean Ant-v5"),
+        (
+            ["coverage", "--methods", "rndd"],
+            "it has element, element (paper), rnd, ngu, re3, rise, random.",
+        ),
+        (
+            ["coverage", "--envs", "Antt-v5"],
+            "There is no environment 'Antt-v5'; did you mean Ant-v5",
+        ),
         (["coverage", "--envs", "CartPole-v1"], "CartPole-v1"),
-        (["trajectories", "--envs", "Pendulum"], "asks where agents have been, and Pendulum-v1 has no coverage map"),
+        (
+            ["trajectories", "--envs", "Pendulum"],
+            "asks where agents have been, and Pendulum-v1 has no coverage map",
+        ),
         (["coverage", "--steps", "0"], "--steps must be at least 1, got 0."),
         (["coverage", "--seeds", "0"], "--seeds must be at least 1, got 0."),
         (["coverage", "--together", "0"], "--together must be at least 1, got 0."),
         (["transfer", "--task-steps", "0"], "--task-steps must be at least 1, got 0."),
         (["offline", "--anchor", "1"], "--anchor is of the study transfer, not of offline."),
-        (["transfer", "--conservative-weight", "1"], "--conservative-weight is of the study offline, not of transfer."),
-        (["transfer", "--anchor-halflife", "9"], "--anchor-halflife says how an anchor fades: give --anchor too."),
+        (
+            ["transfer", "--conservative-weight", "1"],
+            "--conservative-weight is of the study offline, not of transfer.",
+        ),
+        (
+            ["transfer", "--anchor-halflife", "9"],
+            "--anchor-halflife says how an anchor fades: give --anchor too.",
+        ),
         (
             ["transfer", "--anchor", "-1"],
             "--anchor must not be negative and --anchor-halflife must be above 0, got -1.0",
@@ -135,11 +171,19 @@ def test_a_crash_is_reported_and_when_it_is_mended_the_study_completes(
             ["transfer", "--anchor", "1", "--envs", "Rooms-v0"],
             "--anchor is of SAC, and on screens it is A3C that learns",
         ),
-        (["offline", "--conservative-weight", "-1"], "--conservative-weight must not be negative, got -1.0."),
-        (["offline", "--methods", "bc"], "has no method 'bc'; it has sac, element, rnd, ngu, re3, rise, random."),
+        (
+            ["offline", "--conservative-weight", "-1"],
+            "--conservative-weight must not be negative, got -1.0.",
+        ),
+        (
+            ["offline", "--methods", "bc"],
+            "has no method 'bc'; it has sac, element, rnd, ngu, re3, rise, random.",
+        ),
     ],
 )
-def test_mistakes(arguments: list[str], part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes(
+    arguments: list[str], part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["study", *arguments, "--scale", "smoke", "--out", str(tmp_path / "out")]) == 2
     (sentence,) = capsys.readouterr().err.strip().splitlines()
     assert part in sentence

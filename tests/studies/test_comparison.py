@@ -1,11 +1,12 @@
-"""What the comparisons make of finished runs, by hand: scores, curves, maps and notes; and which cells they share."""
+"""What the comparisons make of finished runs, by hand: scores, curves, maps and notes; and which
+cells they share."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from element_rl.runs import RunFolder
+from element_rl.runs.folder import RunFolder
 from element_rl.studies import coverage, episodic_entropy
 from element_rl.studies.comparison import (
     BASELINES,
@@ -18,14 +19,15 @@ from element_rl.studies.comparison import (
     mean_of,
     scores_of,
 )
-from element_rl.studies.grid import FinishedCell
-from element_rl.studies.results import Frame
+from element_rl.studies.engine.grid import FinishedCell
+from element_rl.studies.engine.results import Frame
 
 BOUNDS = [[-50.0, 50.0], [-50.0, 50.0]]
 
 
 def finished_run(path: Path, env: str, method: str, with_map: bool = True) -> FinishedCell:
-    """The folder of a run of two seeds that has a planned checkpoint at 100 and at 200, and was stopped at 130."""
+    """The folder of a run of two seeds that has a planned checkpoint at 100 and at 200, and was
+    stopped at 130."""
     config = {
         "settings": {"checkpoint_every": 100, "chunk_steps": 10},
         "coverage_bounds": BOUNDS if with_map else None,
@@ -37,7 +39,9 @@ def finished_run(path: Path, env: str, method: str, with_map: bool = True) -> Fi
         visits[:, 50, step // 10] = 1
         run.save_checkpoint(step, {"w": np.zeros((2, 1))}, visits if with_map else None, {}, {})
         coverage_of = {0: step / 10, 1: step / 5} if with_map else {0: None, 1: None}
-        run.append_metrics([{"step": step, "seed": seed, "coverage": coverage_of[seed]} for seed in (0, 1)])
+        run.append_metrics(
+            [{"step": step, "seed": seed, "coverage": coverage_of[seed]} for seed in (0, 1)]
+        )
     summary = {
         "seeds": [0, 1],
         "coverage": [20, 40] if with_map else [None, None],
@@ -65,7 +69,8 @@ def test_curves_are_averages_of_the_seeds(tmp_path: Path) -> None:
     done = [finished_run(tmp_path, "PointMaze-v0", "element")]
     (curves,) = curves_of(done, "coverage", "cells")
     assert [
-        curves_of(done, column, "y")[0].counts for column in ("coverage", "episode_length", "extrinsic_return")
+        curves_of(done, column, "y")[0].counts
+        for column in ("coverage", "episode_length", "extrinsic_return")
     ] == [
         True,
         True,
@@ -74,7 +79,10 @@ def test_curves_are_averages_of_the_seeds(tmp_path: Path) -> None:
     (series,) = curves.series
     assert series.x == (100.0, 130.0, 200.0)
     assert series.middle == (15.0, 19.5, 30.0)
-    assert all(low <= value <= high for low, value, high in zip(series.low, series.middle, series.high, strict=True))
+    assert all(
+        low <= value <= high
+        for low, value, high in zip(series.low, series.middle, series.high, strict=True)
+    )
 
 
 def test_maps_show_the_planned_checkpoints(tmp_path: Path) -> None:
@@ -83,13 +91,18 @@ def test_maps_show_the_planned_checkpoints(tmp_path: Path) -> None:
     (map_,) = maps_of([done])
     assert [frame.label for frame in map_.frames] == ["100 steps", "200 steps"]
     assert map_.frames[0] == Frame("100 steps", (50 * 100 + 10,), (2.0,))
-    assert len(map_.frames[1].index) == 3  # what was visited before the run was stopped is still visited
+    assert (
+        len(map_.frames[1].index) == 3
+    )  # what was visited before the run was stopped is still visited
     assert [frame.label for frame in maps_of([done], most_frames=1)[0].frames] == ["100 steps"]
 
 
 def test_an_environment_without_a_map(tmp_path: Path) -> None:
     """Everything is made, with nothing in it."""
-    done = [finished_run(tmp_path, "Pendulum-v1", method, with_map=False) for method in ("element", "random")]
+    done = [
+        finished_run(tmp_path, "Pendulum-v1", method, with_map=False)
+        for method in ("element", "random")
+    ]
     found = coverage.analyse(done, SMOKE)
     assert found.maps == ()
     assert found.curves[0].series[0].x == ()
@@ -98,7 +111,9 @@ def test_an_environment_without_a_map(tmp_path: Path) -> None:
 
 
 def test_notes_say_how_the_memory_was_fed(tmp_path: Path) -> None:
-    (note,) = length_notes([finished_run(tmp_path, "PointMaze-v0", method) for method in ("element", "rnd")])
+    (note,) = length_notes(
+        [finished_run(tmp_path, "PointMaze-v0", method) for method in ("element", "rnd")]
+    )
     assert "200 steps per seed; the lifelong memory takes in 2 steps every 20" in note
     assert length_notes([finished_run(tmp_path / "other", "PointMaze-v0", "rnd")]) == ()
 
@@ -106,7 +121,9 @@ def test_notes_say_how_the_memory_was_fed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", SCALES)
 def test_the_two_comparisons_share_their_baselines(name: str) -> None:
     scale = SCALES[name]
-    wide, deep = ({cell.name: cell for cell in study.cells(scale)} for study in (coverage, episodic_entropy))
+    wide, deep = (
+        {cell.name: cell for cell in study.cells(scale)} for study in (coverage, episodic_entropy)
+    )
     shared = wide.keys() & deep.keys()
     assert {wide[cell].method for cell in shared} == {*BASELINES, "random"}
     assert len(shared) == len(scale.envs) * 5

@@ -9,16 +9,7 @@ from matplotlib.colors import LogNorm, to_hex
 from seen import are_whole, legend_looks, legends_of, looks, pixels_covered, sticks_out, ticks_of
 
 from element_rl.plots.style import COLOURS, QUIET
-from element_rl.studies.figures import (
-    MOST_FRAMES,
-    draw_curves,
-    draw_maps,
-    draw_paths,
-    draw_results,
-    draw_scatter,
-    series_styles,
-)
-from element_rl.studies.results import (
+from element_rl.studies.engine.results import (
     Curves,
     Frame,
     Map,
@@ -29,22 +20,43 @@ from element_rl.studies.results import (
     Scatter,
     Series,
 )
+from element_rl.studies.figures import (
+    MOST_FRAMES,
+    draw_curves,
+    draw_maps,
+    draw_paths,
+    draw_results,
+    draw_scatter,
+    series_styles,
+)
 
 METHODS = ("rnd", "element", "ngu", "re3", "rise", "random")
 NOTE = "Line: interquartile mean of 5 seeds. Band: 95 % bootstrap interval."
 
 
-def make_curves(env: str, seed: int, y_label: str = "unique cells", name: str = "coverage") -> Curves:
+def make_curves(
+    env: str, seed: int, y_label: str = "unique cells", name: str = "coverage"
+) -> Curves:
     random = np.random.default_rng(seed)
     steps = np.linspace(10_000, 1e6, 60)
     series = []
     for rank, method in enumerate(METHODS):
         middle = (400 + 300 * rank) * (1 - np.exp(-steps / 4e5)) + random.normal(scale=8, size=60)
-        values = [None if step < 40_000 else float(value) for step, value in zip(steps, middle, strict=True)]
+        values = [
+            None if step < 40_000 else float(value)
+            for step, value in zip(steps, middle, strict=True)
+        ]
         low = [None if value is None else value * 0.92 for value in values]
         high = [None if value is None else value * 1.07 for value in values]
         series.append(Series(method, tuple(steps), tuple(values), tuple(low), tuple(high)))
-    return Curves(f"{name}_{env}", f"{env} · 5 seeds", "environment steps per seed", y_label, tuple(series), NOTE)
+    return Curves(
+        f"{name}_{env}",
+        f"{env} · 5 seeds",
+        "environment steps per seed",
+        y_label,
+        tuple(series),
+        NOTE,
+    )
 
 
 def make_map(name: str, group: str = "", frames: int = 3, walls: bool = False) -> Map:
@@ -56,7 +68,11 @@ def make_map(name: str, group: str = "", frames: int = 3, walls: bool = False) -
             points = random.uniform(0, 20, size=(100 * moment, 2)) * 0.5 * min(moment, 2)
         bounds = ((0.0, 20.0), (0.0, 20.0)) if walls else ((-25.0, 25.0), (-25.0, 25.0))
         bins = 20 if walls else 100
-        pictures.append(Frame.of(f"{moment * 100}k steps", np.histogram2d(*points.T, bins=bins, range=bounds)[0]))
+        pictures.append(
+            Frame.of(
+                f"{moment * 100}k steps", np.histogram2d(*points.T, bins=bins, range=bounds)[0]
+            )
+        )
     return Map(
         name,
         f"Ant-v5 · {name}",
@@ -77,9 +93,15 @@ def make_paths() -> Paths:
     random = np.random.default_rng(0)
     groups = []
     for moment in range(1, 13):
-        turns = random.normal(scale=0.05, size=(6, 300)).cumsum(axis=1) + random.uniform(0, 6.3, size=(6, 1))
+        turns = random.normal(scale=0.05, size=(6, 300)).cumsum(axis=1) + random.uniform(
+            0, 6.3, size=(6, 1)
+        )
         walks = (np.stack([np.cos(turns), np.sin(turns)], axis=-1) * 0.005 * moment).cumsum(axis=1)
-        groups.append(PathGroup(f"{moment}00k steps", tuple(tuple(map(tuple, walk.tolist())) for walk in walks)))
+        groups.append(
+            PathGroup(
+                f"{moment}00k steps", tuple(tuple(map(tuple, walk.tolist())) for walk in walks)
+            )
+        )
     return Paths("paths", "Ant-v5 · element", "x (m)", "y (m)", tuple(groups), start=(0.0, 0.0))
 
 
@@ -91,7 +113,15 @@ def make_scatter() -> Scatter:
         PointGroup("training", tuple(true[:450]), tuple(predicted[:450])),
         PointGroup("held out", tuple(true[450:]), tuple(predicted[450:])),
     )
-    return Scatter("scatter", "Additivity", "entropy (bits)", "predicted (bits)", groups, True, "R² 0.97 on held-out.")
+    return Scatter(
+        "scatter",
+        "Additivity",
+        "entropy (bits)",
+        "predicted (bits)",
+        groups,
+        True,
+        "R² 0.97 on held-out.",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +148,9 @@ def results() -> Results:
     )
 
 
-def test_everything_is_drawn_and_the_same_results_give_the_same_files(results: Results, tmp_path) -> None:
+def test_everything_is_drawn_and_the_same_results_give_the_same_files(
+    results: Results, tmp_path
+) -> None:
     written = draw_results(results, tmp_path / "a")
     stems = [path.stem for path in written[::2]]
     assert stems[:4] == ["coverage_Ant-v5", "coverage_Hopper-v5", "entropy_Ant-v5", "coverage_all"]
@@ -157,7 +189,14 @@ def test_panels_have_one_legend(results: Results) -> None:
     titles = [axes.get_title(loc="left") for axes in figure.axes if axes.get_visible()]
     assert titles == ["Ant-v5 · 5 seeds", "Hopper-v5 · 5 seeds", "Ant-v5 · 5 seeds", *titles[:2]]
     (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["element", "rnd", "ngu", "re3", "rise", "random"]
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "element",
+        "rnd",
+        "ngu",
+        "re3",
+        "rise",
+        "random",
+    ]
     assert all(axes.get_legend() is None for axes in figure.axes)
 
 
@@ -166,9 +205,13 @@ def test_a_legend_covers_nothing(lines: int) -> None:
     """Lines that cross the whole panel, as the depth reached in the maze does."""
     x = tuple(float(n) for n in range(1, 61))
     waves = [np.sin(np.array(x) * (0.3 + 0.05 * n)) for n in range(lines)]
-    series = [Series(f"m{n}", x, tuple(w), tuple(w - 0.1), tuple(w + 0.1)) for n, w in enumerate(waves)]
+    series = [
+        Series(f"m{n}", x, tuple(w), tuple(w - 0.1), tuple(w + 0.1)) for n, w in enumerate(waves)
+    ]
     curves = Curves("depth", "Depth reached", "episode", "steps", tuple(series), NOTE)
-    figure = draw_curves([curves], series_styles(Results("s", "S", "?", "smoke", "c", (), curves=(curves,))))
+    figure = draw_curves(
+        [curves], series_styles(Results("s", "S", "?", "smoke", "c", (), curves=(curves,)))
+    )
     assert len(legends_of(figure)) == 1
     assert legend_looks(figure) == looks(figure)
     assert len(set(looks(figure).values())) == lines
@@ -184,7 +227,9 @@ def test_counts_have_whole_ticks(values: tuple[float, ...]) -> None:
     assert are_whole(ticks_of(axes.xaxis))
     assert are_whole(ticks_of(axes.yaxis))
     assert axes.get_ylim()[0] <= min(values) < max(values) <= axes.get_ylim()[1]
-    (free,) = draw_curves([dataclasses.replace(curves, counts=False)], {"element": {"color": COLOURS[0]}}).axes
+    (free,) = draw_curves(
+        [dataclasses.replace(curves, counts=False)], {"element": {"color": COLOURS[0]}}
+    ).axes
     assert not are_whole(ticks_of(free.yaxis))
 
 
@@ -194,7 +239,9 @@ def test_maps_share_their_scale(results: Results) -> None:
     assert len(images) == MOST_FRAMES + 3  # of the eight frames of the first map some are shown
     assert len({id(image.norm) for image in images}) == 1
     assert isinstance(images[0].norm, LogNorm)
-    assert images[0].norm.vmax == max(max(frame.value) for entry in results.maps[:2] for frame in entry.frames)
+    assert images[0].norm.vmax == max(
+        max(frame.value) for entry in results.maps[:2] for frame in entry.frames
+    )
     titles = [axes.get_title(loc="left") for axes in figure.axes if axes.get_images()]
     assert titles[0] == "100k steps"
     assert titles[MOST_FRAMES - 1] == "800k steps"
@@ -203,7 +250,17 @@ def test_maps_share_their_scale(results: Results) -> None:
 def test_a_map_is_the_right_way_up(results: Results) -> None:
     grid = np.zeros((4, 3))
     grid[3, 0] = 5.0  # the right-most column, the lowest row
-    entry = Map("m", "M", "x", "y", ((0.0, 4.0), (0.0, 3.0)), (4, 3), "v", (Frame.of("now", grid),), walls=(0,))
+    entry = Map(
+        "m",
+        "M",
+        "x",
+        "y",
+        ((0.0, 4.0), (0.0, 3.0)),
+        (4, 3),
+        "v",
+        (Frame.of("now", grid),),
+        walls=(0,),
+    )
     axes = draw_maps([entry]).axes[0]
     picture, walls = axes.get_images()
     assert picture.origin == "lower"
@@ -221,7 +278,14 @@ def test_paths_go_from_dark_to_light(results: Results) -> None:
     brightness = [sum(group.get_color()[0][:3]) for group in groups]
     assert brightness[-1] > brightness[0]
     written = [text.get_text() for text in figure.axes[1].get_yticklabels()]
-    assert written == ["200k steps", "400k steps", "600k steps", "800k steps", "1000k steps", "1200k steps"]
+    assert written == [
+        "200k steps",
+        "400k steps",
+        "600k steps",
+        "800k steps",
+        "1000k steps",
+        "1200k steps",
+    ]
 
 
 def test_scatter_has_a_diagonal(results: Results) -> None:
@@ -243,11 +307,26 @@ def test_results_with_little_in_them_are_drawn(tmp_path) -> None:
         (),
         curves=(
             Curves("none", "None", "x", "y", ()),
-            Curves("one", "One", "x", "y", (Series("m", (0.0, 5.0), (None, 2.0), (None, 1.0), (None, 3.0)),)),
+            Curves(
+                "one",
+                "One",
+                "x",
+                "y",
+                (Series("m", (0.0, 5.0), (None, 2.0), (None, 1.0), (None, 3.0)),),
+            ),
             Curves("missing", "Missing", "x", "y", (Series("m", (0.0, 5.0), (None, None)),)),
         ),
         maps=(
-            Map("blank", "Blank", "x", "y", ((0.0, 1.0), (0.0, 1.0)), (2, 2), "v", (Frame("now", (), ()),)),
+            Map(
+                "blank",
+                "Blank",
+                "x",
+                "y",
+                ((0.0, 1.0), (0.0, 1.0)),
+                (2, 2),
+                "v",
+                (Frame("now", (), ()),),
+            ),
             Map("blank", "No frames", "x", "y", ((0.0, 1.0), (0.0, 1.0)), (2, 2), "v", ()),
         ),
         paths=(Paths("p", "P", "x", "y", ()), Paths("q", "Q", "x", "y", (PathGroup("g", ()),))),

@@ -9,17 +9,17 @@ import pytest
 from invented import invented_results
 from pages import EVIL, empty_results, one_map
 
-from element_rl.files import FileError
-from element_rl.studies.figures import series_styles
-from element_rl.studies.report import embedded_json, page, write_report
-from element_rl.studies.report.drawings import colour_indices, drawings
-from element_rl.studies.report.html_tables import html_table
-from element_rl.studies.results import (
+from element_rl.storage.files import FileError
+from element_rl.studies.engine.results import (
     PathGroup,
     Paths,
     Results,
     write_results,
 )
+from element_rl.studies.figures import series_styles
+from element_rl.studies.report import embedded_json, page, write_report
+from element_rl.studies.report.drawings import colour_indices, drawings
+from element_rl.studies.report.html_tables import html_table
 
 
 def levels(results: Results, group: int = 0, index: int = 0) -> np.ndarray:
@@ -33,7 +33,8 @@ def test_where_it_is_written(tmp_path) -> None:
     write_results(tmp_path, empty_results())
     assert write_report(tmp_path) == tmp_path / "report.html"
     assert (
-        write_report(tmp_path, tmp_path / "elsewhere" / "a.html").read_text() == (tmp_path / "report.html").read_text()
+        write_report(tmp_path, tmp_path / "elsewhere" / "a.html").read_text()
+        == (tmp_path / "report.html").read_text()
     )
     with pytest.raises(FileError, match="run `element study` first"):
         write_report(tmp_path / "elsewhere")
@@ -42,7 +43,13 @@ def test_where_it_is_written(tmp_path) -> None:
 def test_sections_come_in_order() -> None:
     headings = re.findall(r"<h2[^>]*>([^<]*)", page(invented_results()))
     drawn = ["Findings", "Tables", "Curves", "Maps", "Trajectories", "Scatter"]
-    assert headings == [*drawn, "Cells of the grid", "Configuration", "Where it comes from", "Make it again"]
+    assert headings == [
+        *drawn,
+        "Cells of the grid",
+        "Configuration",
+        "Where it comes from",
+        "Make it again",
+    ]
     assert re.findall(r"<h2[^>]*>([^<]*)", page(empty_results())) == ["Make it again"]
 
 
@@ -56,9 +63,9 @@ def test_methods_have_the_colours_of_the_figures() -> None:
     styles = series_styles(results)
     assert indices["element"] == 0
     assert indices["random"] == -1
-    assert [label for label, index in sorted(indices.items(), key=lambda entry: entry[1]) if index >= 0] == list(
-        styles
-    )[:-1]
+    assert [
+        label for label, index in sorted(indices.items(), key=lambda entry: entry[1]) if index >= 0
+    ] == list(styles)[:-1]
 
 
 def test_a_row_upwards_is_a_line_upwards() -> None:
@@ -70,7 +77,11 @@ def test_a_row_upwards_is_a_line_upwards() -> None:
 def test_levels_are_logarithmic_where_the_map_says_so_and_can_be() -> None:
     grid = np.array([[1.0, 10.0, 100.0]])
     straight = empty_results(maps=(one_map(grid, logarithmic=False),))
-    assert levels(empty_results(maps=(one_map(grid),)))[0, ::-1, 0].tolist() == [1, 127, 254]  # 127.5, to the even side
+    assert levels(empty_results(maps=(one_map(grid),)))[0, ::-1, 0].tolist() == [
+        1,
+        127,
+        254,
+    ]  # 127.5, to the even side
     assert levels(straight)[0, ::-1, 0].tolist() == [1, 24, 254]
     negative = drawings(empty_results(maps=(one_map(-grid),)), {})["maps"][0]
     assert not negative["logarithmic"]
@@ -99,19 +110,39 @@ def test_only_the_visited_part_is_kept_with_walls_and_start() -> None:
 
 def test_paths_come_back_where_they_were() -> None:
     way = ((0.0, 0.0), (3.0, 1.0), (3.0, 1.0), (-1.0, 2.0))
-    drawn = drawings(empty_results(paths=(Paths("p", "P", "x", "y", (PathGroup("early", (way, way[:1])),)),)), {})
+    drawn = drawings(
+        empty_results(paths=(Paths("p", "P", "x", "y", (PathGroup("early", (way, way[:1])),)),)), {}
+    )
     group, entry = drawn["paths"][0]["groups"][0], drawn["paths"][0]
     assert group["lengths"] == [3, 1]  # where it stood still is one point
-    steps = np.frombuffer(zlib.decompress(base64.b64decode(group["points"])), "<i2").reshape(-1, 2)[:3]
-    back = np.asarray(entry["low"]) + steps.cumsum(axis=0) / entry["grid"] * np.asarray(entry["span"])
+    steps = np.frombuffer(zlib.decompress(base64.b64decode(group["points"])), "<i2").reshape(-1, 2)[
+        :3
+    ]
+    back = np.asarray(entry["low"]) + steps.cumsum(axis=0) / entry["grid"] * np.asarray(
+        entry["span"]
+    )
     np.testing.assert_allclose(back, [way[0], way[1], way[3]], atol=3e-4)
 
 
 def test_columns_of_numbers_stand_right_and_are_sorted_as_numbers() -> None:
     rows = (("a", "1,200 ± 30", -0.5, "x"), ("b", "90 ± 1", None, None))
     made = html_table(("name", "mean ± std", "change", "95 %"), rows, "T", {"a": 3})
-    assert re.findall(r'<th scope="col"( class="number")?>', made) == ["", ' class="number"', ' class="number"', ""]
-    assert re.findall(r'data-sort="([^"]*)"', made) == ["a", "1200.0", "-0.5", "x", "b", "90.0", "", ""]
+    assert re.findall(r'<th scope="col"( class="number")?>', made) == [
+        "",
+        ' class="number"',
+        ' class="number"',
+        "",
+    ]
+    assert re.findall(r'data-sort="([^"]*)"', made) == [
+        "a",
+        "1200.0",
+        "-0.5",
+        "x",
+        "b",
+        "90.0",
+        "",
+        "",
+    ]
     assert ">−0.5" in made
     assert made.count('class="dot series-3"') == 1
 

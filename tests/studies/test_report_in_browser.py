@@ -10,8 +10,7 @@ from browser import Browser, open_browser
 from invented import METHODS, invented_results
 from pages import EVIL, empty_results, one_map
 
-from element_rl.studies.report import write_report
-from element_rl.studies.results import (
+from element_rl.studies.engine.results import (
     CellRecord,
     Curves,
     PathGroup,
@@ -23,10 +22,9 @@ from element_rl.studies.results import (
     Table,
     write_results,
 )
+from element_rl.studies.report import write_report
 
-PIXELS = (
-    "[...document.querySelectorAll('figure.maps')[{group}].querySelectorAll('.area canvas')].map(c => c.toDataURL())"
-)
+PIXELS = "[...document.querySelectorAll('figure.maps')[{group}].querySelectorAll('.area canvas')].map(c => c.toDataURL())"
 
 
 @pytest.fixture(scope="module")
@@ -60,28 +58,41 @@ def test_readable_on_a_telephone_and_on_a_wide_screen(
     browser.settle()
     assert browser.evaluate("document.scrollingElement.scrollWidth <= innerWidth")
     assert browser.evaluate("innerWidth") == width
-    columns = "getComputedStyle(document.querySelector('.panels')).gridTemplateColumns.split(' ').length"
+    columns = (
+        "getComputedStyle(document.querySelector('.panels')).gridTemplateColumns.split(' ').length"
+    )
     assert browser.evaluate(columns) == map_columns
     # Drawings are made for the width they have: their letters are as large as they say.
-    scales = (
-        "[...document.querySelectorAll('.chart > svg, .area > svg')].map(s => s.clientWidth / s.viewBox.baseVal.width)"
-    )
+    scales = "[...document.querySelectorAll('.chart > svg, .area > svg')].map(s => s.clientWidth / s.viewBox.baseVal.width)"
     assert all(0.98 <= scale <= 1.02 for scale in browser.evaluate(scales))
-    assert browser.evaluate("parseFloat(getComputedStyle(document.querySelector('.tick')).fontSize)") >= 11
+    assert (
+        browser.evaluate("parseFloat(getComputedStyle(document.querySelector('.tick')).fontSize)")
+        >= 11
+    )
     ink = "getComputedStyle(document.body).color.match(/\\d+/g).map(Number)[0]"
     assert (browser.evaluate(ink) > 128) == dark
     assert browser.problems() == []
 
 
 def test_counts_have_whole_ticks(browser: Browser, tmp_path) -> None:
-    lines = [Series("element", (1.0, 2.0, 3.0), values) for values in ((0.0, 0.5, 0.9), (600.2, 600.4, 600.7))]
-    curves = [Curves(f"c{n}", "C", "epochs", "cells", (line,), counts=True) for n, line in enumerate(lines)]
+    lines = [
+        Series("element", (1.0, 2.0, 3.0), values)
+        for values in ((0.0, 0.5, 0.9), (600.2, 600.4, 600.7))
+    ]
+    curves = [
+        Curves(f"c{n}", "C", "epochs", "cells", (line,), counts=True)
+        for n, line in enumerate(lines)
+    ]
     write_results(tmp_path, dataclasses.replace(empty_results(), curves=tuple(curves)))
     browser.open(write_report(tmp_path).as_uri(), 1600)
     written = browser.evaluate(
-        "[...document.querySelectorAll('.chart > svg')].map(s => [...s.querySelectorAll('.tick')].map(t => t.textContent))"
+        "[...document.querySelectorAll('.chart > svg')].map(s => "
+        "[...s.querySelectorAll('.tick')].map(t => t.textContent))"
     )
-    assert [sorted(set(texts)) for texts in written] == [["0", "1", "2", "3"], ["1", "2", "3", "600", "601"]]
+    assert [sorted(set(texts)) for texts in written] == [
+        ["0", "1", "2", "3"],
+        ["1", "2", "3", "600", "601"],
+    ]
 
 
 def test_one_slider_moves_all_maps_of_its_group(browser: Browser, study: str) -> None:
@@ -92,7 +103,11 @@ def test_one_slider_moves_all_maps_of_its_group(browser: Browser, study: str) ->
     assert browser.evaluate(label) == "1000k steps"
     browser.evaluate(f"{slider}.focus()")
     browser.press("ArrowLeft")
-    assert browser.evaluate(label) == browser.evaluate(f"{slider}.getAttribute('aria-valuetext')") == "833k steps"
+    assert (
+        browser.evaluate(label)
+        == browser.evaluate(f"{slider}.getAttribute('aria-valuetext')")
+        == "833k steps"
+    )
     moved = browser.evaluate(PIXELS.format(group=0))
     assert all(before != after for before, after in zip(ant, moved, strict=True))
     assert browser.evaluate(PIXELS.format(group=1)) == hopper
@@ -106,21 +121,32 @@ def test_cells_of_a_map_are_as_the_plane_says(browser: Browser, study: str) -> N
         browser.open(study, width)
         sizes = "[...document.querySelectorAll('.area canvas')].map(c => c.clientWidth / c.width / (c.clientHeight / c.height))"
         ratios = browser.evaluate(sizes)
-        assert all(abs(ratio - 1) < 0.02 for ratio in ratios[:6] + ratios[12:])  # the robot on a plane, and the maze
+        assert all(
+            abs(ratio - 1) < 0.02 for ratio in ratios[:6] + ratios[12:]
+        )  # the robot on a plane, and the maze
         assert not any(abs(ratio - 1) < 0.02 for ratio in ratios[6:12])  # x–z: 60 m by 2 m
 
 
 def test_maps_can_be_played_and_read(browser: Browser, study: str) -> None:
     browser.open(study)
     browser.evaluate("document.querySelector('.play').click()")
-    assert browser.evaluate("document.querySelector('figure.maps output').textContent") == "167k steps"
+    assert (
+        browser.evaluate("document.querySelector('figure.maps output').textContent") == "167k steps"
+    )
     browser.evaluate("document.querySelector('.play').click()")
     place = "(() => {const c = document.querySelector('.area canvas'); c.scrollIntoView({block: 'center', behavior: 'instant'});"
-    box = browser.evaluate(f"{place} const b = c.getBoundingClientRect(); return [b.x, b.y, b.width, b.height]; }})()")
+    box = browser.evaluate(
+        f"{place} const b = c.getBoundingClientRect(); return [b.x, b.y, b.width, b.height]; }})()"
+    )
     browser.hover(box[0] + box[2] / 2, box[1] + box[3] / 2)
     browser.settle()
-    read = browser.evaluate("[...document.querySelectorAll('.panel .value')].map(p => p.textContent)")
-    assert all(re.fullmatch(r"\(−?[\d.]+, −?[\d.]+\): [\d.]+( × 10[⁻\d⁰¹²³⁴⁵⁶⁷⁸⁹]+)?", value) for value in read[:6])
+    read = browser.evaluate(
+        "[...document.querySelectorAll('.panel .value')].map(p => p.textContent)"
+    )
+    assert all(
+        re.fullmatch(r"\(−?[\d.]+, −?[\d.]+\): [\d.]+( × 10[⁻\d⁰¹²³⁴⁵⁶⁷⁸⁹]+)?", value)
+        for value in read[:6]
+    )
     assert not any(read[6:])  # those of other groups say nothing
 
 
@@ -159,8 +185,13 @@ def test_curves_are_read_with_the_pointer_and_with_keys(browser: Browser, study:
     assert sorted(re.findall("|".join(METHODS), read)) == sorted(METHODS)
     browser.evaluate(f"{chart}.focus()")
     browser.press("End")
-    rows = browser.evaluate(f"[...{chart}.querySelectorAll('.readout tr')].map(row => row.innerText)")
-    assert browser.evaluate(f"{chart}.querySelector('.readout b').textContent") == "1,000,000 steps per seed"
+    rows = browser.evaluate(
+        f"[...{chart}.querySelectorAll('.readout tr')].map(row => row.innerText)"
+    )
+    assert (
+        browser.evaluate(f"{chart}.querySelector('.readout b').textContent")
+        == "1,000,000 steps per seed"
+    )
     last = invented_results().curves[0].series[0]
     assert rows[0].split() == [
         "element",
@@ -170,7 +201,9 @@ def test_curves_are_read_with_the_pointer_and_with_keys(browser: Browser, study:
 
 def test_a_click_sorts_a_table(browser: Browser, study: str) -> None:
     browser.open(study)
-    column = "[...document.querySelectorAll('#tables tbody tr')].map(row => row.cells[4].textContent)"
+    column = (
+        "[...document.querySelectorAll('#tables tbody tr')].map(row => row.cells[4].textContent)"
+    )
     click = "document.querySelectorAll('#tables th button')[4].click()"
     original = browser.evaluate(column)
     browser.evaluate(click)
@@ -199,12 +232,19 @@ def test_text_of_results_stays_text(browser: Browser, tmp_path) -> None:
         question=EVIL,
         scale=EVIL,
         command=EVIL,
-        cells=(CellRecord(EVIL, EVIL, EVIL, 1, 1, "failed", None, EVIL), CellRecord("b", "e", "m", 1, 1, EVIL)),
+        cells=(
+            CellRecord(EVIL, EVIL, EVIL, 1, 1, "failed", None, EVIL),
+            CellRecord("b", "e", "m", 1, 1, EVIL),
+        ),
         findings=(EVIL,),
         notes=(EVIL,),
         tables=(Table("t", EVIL, (EVIL, "b"), ((EVIL, 1.0),), EVIL),),
         curves=(Curves("c", EVIL, EVIL, EVIL, (Series(EVIL, (0.0, 1.0), (1.0, 2.0)),), EVIL),),
-        maps=(dataclasses.replace(one_map(grid, group=EVIL), title=EVIL, x_label=EVIL, value_label=EVIL),),
+        maps=(
+            dataclasses.replace(
+                one_map(grid, group=EVIL), title=EVIL, x_label=EVIL, value_label=EVIL
+            ),
+        ),
         paths=(Paths("p", EVIL, EVIL, EVIL, (PathGroup(EVIL, (((0.0, 0.0), (1.0, 1.0)),)),)),),
         scatters=(Scatter("s", EVIL, EVIL, EVIL, (PointGroup(EVIL, (1.0,), (2.0,)),), True, EVIL),),
         settings={EVIL: {EVIL: EVIL, "list": [EVIL, {EVIL: EVIL}]}},
@@ -233,7 +273,10 @@ def test_little_or_nothing_to_show_is_no_error(browser: Browser, tmp_path) -> No
             one_map(np.full((1, 1), 3.0), "n"),
             dataclasses.replace(one_map(np.ones((2, 2))), frames=()),
         ),
-        paths=(Paths("p", "P", "x", "y", ()), Paths("q", "Q", "x", "y", (PathGroup("one", (((1.0, 1.0),), ())),))),
+        paths=(
+            Paths("p", "P", "x", "y", ()),
+            Paths("q", "Q", "x", "y", (PathGroup("one", (((1.0, 1.0),), ())),)),
+        ),
         scatters=(Scatter("s", "S", "x", "y", (PointGroup("none", (), ()),), True),),
     )
     write_results(tmp_path, results)

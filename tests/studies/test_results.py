@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from element_rl.files import FileError
-from element_rl.studies.results import (
+from element_rl.storage.files import FileError
+from element_rl.studies.engine.results import (
     CellRecord,
     Curves,
     Frame,
@@ -35,11 +35,37 @@ def full_results() -> Results:
         findings=("It does.",),
         tables=(Table("cells", "Cells", ("method", "cells"), (("element", 3.5), ("rnd", None))),),
         curves=(
-            Curves("c", "C", "steps", "cells", (Series("element", (0.0, 1.0), (1.0, None), (0.5, None), (2.0, None)),)),
+            Curves(
+                "c",
+                "C",
+                "steps",
+                "cells",
+                (Series("element", (0.0, 1.0), (1.0, None), (0.5, None), (2.0, None)),),
+            ),
         ),
-        maps=(Map("m", "M", "x", "y", ((-1.0, 1.0), (0.0, 1.0)), (3, 2), "visits", (Frame.of("now", GRID),)),),
+        maps=(
+            Map(
+                "m",
+                "M",
+                "x",
+                "y",
+                ((-1.0, 1.0), (0.0, 1.0)),
+                (3, 2),
+                "visits",
+                (Frame.of("now", GRID),),
+            ),
+        ),
         paths=(Paths("p", "P", "x", "y", (PathGroup("early", (((0.0, 0.0), (1.0, 2.0)),)),)),),
-        scatters=(Scatter("s", "S", "true", "predicted", (PointGroup("held out", (1.0,), (2.0,)),), diagonal=True),),
+        scatters=(
+            Scatter(
+                "s",
+                "S",
+                "true",
+                "predicted",
+                (PointGroup("held out", (1.0,), (2.0,)),),
+                diagonal=True,
+            ),
+        ),
         settings={"steps": 100},
     )
 
@@ -51,7 +77,9 @@ def test_round_trip(tmp_path) -> None:
 
 def test_a_frame_keeps_what_is_there() -> None:
     grid = Frame.of("now", GRID).grid((3, 2))
-    assert np.array_equal(grid, np.array([[np.nan, 3.0], [np.nan, 7.0], [1.0, np.nan]]), equal_nan=True)
+    assert np.array_equal(
+        grid, np.array([[np.nan, 3.0], [np.nan, 7.0], [1.0, np.nan]]), equal_nan=True
+    )
 
 
 def test_something_else_is_refused_in_a_sentence(tmp_path) -> None:

@@ -1,4 +1,5 @@
-"""The page of a run: two seeds of a random policy, for real, and as it is before its first line and half way."""
+"""The page of a run: two seeds of a random policy, for real, and as it is before its first line and
+half way."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -8,12 +9,13 @@ import numpy as np
 import pytest
 from browser import Browser, open_browser
 
-from element_rl.config import ExploreConfig
-from element_rl.explore import Interrupted, explore
-from element_rl.launch import create_run
-from element_rl.runs import RunFolder
+from element_rl.runs.folder import RunFolder
+from element_rl.runs.watching import Interrupted
 from element_rl.studies.report import write_run_report
 from element_rl.studies.report.run_results import run_facts, run_results
+from element_rl.training.off_policy.config import ExploreConfig
+from element_rl.training.off_policy.explore import explore
+from element_rl.training.off_policy.launch import create_run
 
 TINY = ExploreConfig(
     "PointMaze",
@@ -53,7 +55,11 @@ def test_what_is_on_it(run: RunFolder) -> None:
     assert coverage.x == (100.0, 200.0, 300.0, 400.0)
     assert coverage.middle == tuple(metrics["coverage"].reshape(4, 2).mean(axis=1))
     assert coverage.low == tuple(metrics["coverage"].reshape(4, 2).min(axis=1))
-    assert [curves.name for curves in results.curves if curves.counts] == ["coverage", "episode_length", "memory_size"]
+    assert [curves.name for curves in results.curves if curves.counts] == [
+        "coverage",
+        "episode_length",
+        "memory_size",
+    ]
     assert [item.title for item in results.maps] == ["all seeds", "seed 3", "seed 4"]
     assert [frame.label for frame in results.maps[0].frames] == ["200 steps", "400 steps"]
     visits = run.load_visits()

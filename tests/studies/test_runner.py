@@ -1,6 +1,8 @@
-"""Studies survive what happens to them: the same seeds twice, being killed, cells that fail. Real runs in real processes.
+"""Studies survive what happens to them: the same seeds twice, being killed, cells that fail. Real
+runs in real processes.
 
-This file is also a program, which runs the little study of these tests: what is killed below is that.
+This file is also a program, which runs the little study of these tests: what is killed below is
+that.
 """
 
 import dataclasses
@@ -17,16 +19,21 @@ from typing import Any
 import pytest
 
 from element_rl.agents.sac import SACConfig
-from element_rl.config import ExploreConfig
-from element_rl.files import to_json
-from element_rl.finetune import FinetuneConfig
-from element_rl.on_policy.config import OnPolicyConfig
-from element_rl.runs import RunFolder
+from element_rl.runs.folder import RunFolder
+from element_rl.storage.files import to_json
 from element_rl.studies import coverage
-from element_rl.studies.attempt import CELL, note_failure, prepare
-from element_rl.studies.grid import FAILURE, Cell, Scale, Study, cell_folder, is_done, steps_done
-from element_rl.studies.results import Results, read_results
-from element_rl.studies.runner import (
+from element_rl.studies.engine.attempt import CELL, note_failure, prepare
+from element_rl.studies.engine.grid import (
+    FAILURE,
+    Cell,
+    Scale,
+    Study,
+    cell_folder,
+    is_done,
+    steps_done,
+)
+from element_rl.studies.engine.results import Results, read_results
+from element_rl.studies.engine.runner import (
     NO_AUTOTUNING,
     GridProgress,
     Processes,
@@ -35,18 +42,33 @@ from element_rl.studies.runner import (
     progress,
     run_cells,
 )
+from element_rl.training.finetune import FinetuneConfig
+from element_rl.training.off_policy.config import ExploreConfig
+from element_rl.training.on_policy.config import OnPolicyConfig
 
 SECONDS = 120.0  # that anything here may take on a busy machine
 SCALE = Scale(("PointMaze-v0",), 2, {"PointMaze-v0": 600})
-STUDY = Study("tiny", "Tiny", "Does it run?", {"smoke": SCALE}, lambda scale: CELLS, coverage.analyse)
+STUDY = Study(
+    "tiny", "Tiny", "Does it run?", {"smoke": SCALE}, lambda scale: CELLS, coverage.analyse
+)
 
 
-def tiny_cell(method: str, env: str = "PointMaze-v0", reward: str = "random", **settings: Any) -> Cell:
+def tiny_cell(
+    method: str, env: str = "PointMaze-v0", reward: str = "random", **settings: Any
+) -> Cell:
     """A cell of a second or two: 600 steps, episodes of 50, a network of 8."""
     config = ExploreConfig(
         env,
         reward,
-        **{"steps": 600, "seeds": 2, "replay_size": 700, "workers": 0, "random_seeds": 0, "chunk_steps": 20} | settings,
+        **{
+            "steps": 600,
+            "seeds": 2,
+            "replay_size": 700,
+            "workers": 0,
+            "random_seeds": 0,
+            "chunk_steps": 20,
+        }
+        | settings,
         env_options=("max_episode_steps=50",),
         sac=SACConfig(hidden_sizes=(8,), batch_size=8, learn_start=100),
     )
@@ -68,7 +90,9 @@ def study(out: Path, cells: Sequence[Cell] = CELLS, together: int = 1) -> Result
 def comparable(results: Results) -> dict[str, Any]:
     """All of the results that should not change when they are made again."""
     cells = [dataclasses.replace(cell, seconds=None) for cell in results.cells]
-    values: dict[str, Any] = to_json(dataclasses.replace(results, cells=tuple(cells), provenance={}))
+    values: dict[str, Any] = to_json(
+        dataclasses.replace(results, cells=tuple(cells), provenance={})
+    )
     return values
 
 
@@ -80,7 +104,11 @@ def tables(out: Path, name: str = "tiny") -> dict[str, bytes]:
 
 def files(folder: Path) -> dict[str, int]:
     """When each file was written."""
-    return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.stat().st_mtime_ns
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def wait_until(happened: Callable[[], bool], what: str) -> None:
@@ -98,7 +126,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_cell_keeps_its_name_while_newer_settings_are_not_used() -> None:
-    """The names are those of version 0.1 of these settings: folders that people have are found again."""
+    """The names are those of version 0.1 of these settings: folders that people have are found
+    again."""
     cell = Cell("Ant-v5", "rnd", ExploreConfig("Ant-v5", "rnd"))
     assert cell.name == "Ant-v5-rnd-f6921d15"
     weighted = Cell("Ant-v5", "rnd", ExploreConfig("Ant-v5", "rnd", extrinsic_weight=1.0))
@@ -106,10 +135,14 @@ def test_a_cell_keeps_its_name_while_newer_settings_are_not_used() -> None:
     assert weighted.name != cell.name
 
 
-def test_killed_in_the_middle_it_ends_as_if_nothing_had_happened(undisturbed: Path, tmp_path: Path) -> None:
+def test_killed_in_the_middle_it_ends_as_if_nothing_had_happened(
+    undisturbed: Path, tmp_path: Path
+) -> None:
     first, second, third = (cell_folder(tmp_path, cell) for cell in CELLS)
     parent = subprocess.Popen([sys.executable, __file__, str(tmp_path)], stdin=subprocess.DEVNULL)
-    wait_until(lambda: any((second / "checkpoints").glob("step_*")), "a checkpoint of the second cell")
+    wait_until(
+        lambda: any((second / "checkpoints").glob("step_*")), "a checkpoint of the second cell"
+    )
     parent.kill()
     parent.wait()
     # The cell's process, now without a parent, stops by itself: then its folder can be had.
@@ -194,7 +227,10 @@ def test_a_cell_begins_when_what_it_needs_is_done(tmp_path: Path) -> None:
     assert run_cells([heir, first, beside], tmp_path, Processes(2), seen.append)
     assert seen[0].running == (first.name, beside.name)
     assert not any({heir.name, first.name} <= set(now.running) for now in seen)
-    begun, done = cell_folder(tmp_path, heir) / "config.json", cell_folder(tmp_path, first) / "summary.json"
+    begun, done = (
+        cell_folder(tmp_path, heir) / "config.json",
+        cell_folder(tmp_path, first) / "summary.json",
+    )
     assert begun.stat().st_mtime_ns > done.stat().st_mtime_ns
 
 
@@ -217,7 +253,9 @@ def test_a_cell_that_was_told_twice_still_writes_its_checkpoint(tmp_path: Path) 
 def test_who_will_not_wait_for_checkpoints_ends_the_cells(tmp_path: Path) -> None:
     """The waiting is interrupted, as by a second Ctrl-C, while a cell takes no notice of anything."""
     executor = Processes()
-    deaf = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], stdin=subprocess.PIPE)
+    deaf = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(1000)"], stdin=subprocess.PIPE
+    )
     executor.processes[tmp_path] = deaf
 
     def interrupt(number: int, frame: Any) -> None:
@@ -235,7 +273,8 @@ def test_who_will_not_wait_for_checkpoints_ends_the_cells(tmp_path: Path) -> Non
 
 
 def test_cells_that_share_a_gpu_do_not_tune_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless they see frames, run alone, or this XLA may not know the flags. (That it does: the cells above ran with them.)"""
+    """Unless they see frames, run alone, or this XLA may not know the flags. (That it does: the
+    cells above ran with them.)"""
     robot, screen = tiny_cell("random"), Cell("Rooms-v0", "element", OnPolicyConfig("Rooms-v0"))
     learner = Cell("Rooms-v0", "element", FinetuneConfig(screen.reference), (screen,))
     assert compiler_flags(robot, 2) == {"XLA_FLAGS": NO_AUTOTUNING}
@@ -244,13 +283,20 @@ def test_cells_that_share_a_gpu_do_not_tune_kernels(monkeypatch: pytest.MonkeyPa
     assert compiler_flags(robot, 2) == {}
 
 
-def test_a_cell_finds_the_flags_unless_the_user_has_set_some(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_cell_finds_the_flags_unless_the_user_has_set_some(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     started: list[dict[str, str]] = []
     monkeypatch.setattr(subprocess, "Popen", lambda *args, env, **kwargs: started.append(env))
     for given in (None, "--xla_cpu_enable_fast_math=false"):
-        monkeypatch.delenv("XLA_FLAGS", raising=False) if given is None else monkeypatch.setenv("XLA_FLAGS", given)
+        monkeypatch.delenv("XLA_FLAGS", raising=False) if given is None else monkeypatch.setenv(
+            "XLA_FLAGS", given
+        )
         Processes(2).start(prepare(tmp_path, CELLS[0]), CELLS[0])
-    assert [env["XLA_FLAGS"] for env in started] == [NO_AUTOTUNING, "--xla_cpu_enable_fast_math=false"]
+    assert [env["XLA_FLAGS"] for env in started] == [
+        NO_AUTOTUNING,
+        "--xla_cpu_enable_fast_math=false",
+    ]
 
 
 def test_progress_reads_what_cells_have_written(tmp_path: Path) -> None:
@@ -273,7 +319,8 @@ def test_progress_reads_what_cells_have_written(tmp_path: Path) -> None:
 
 
 def test_names_of_cells() -> None:
-    """The same settings are the same cell, whatever they are called; others are another; any name makes one folder."""
+    """The same settings are the same cell, whatever they are called; others are another; any name
+    makes one folder."""
     assert tiny_cell("random").name == tiny_cell("nobody").name
     assert tiny_cell("random").name != tiny_cell("random", seed=1).name
     assert len(Path(tiny_cell("random", "own/module:Env-v0").name).parts) == 1

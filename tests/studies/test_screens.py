@@ -1,6 +1,8 @@
-"""Studies on environments that show images, whole and tiny: an encoder, explorers on rollouts, maps and paths of them.
+"""Studies on environments that show images, whole and tiny: an encoder, explorers on rollouts, maps
+and paths of them.
 
-Rooms-v0 goes through all of it, in real processes; Super Mario Bros through one cell, where it is installed.
+Rooms-v0 goes through all of it, in real processes; Super Mario Bros through one cell, where it is
+installed.
 """
 
 import dataclasses
@@ -15,25 +17,35 @@ import pytest
 from run_outcomes import assert_same, outcome
 
 from element_rl.cli import main
+from element_rl.commands.study import StudyCommand, chosen_cells, chosen_scale
 from element_rl.encoders.frozen import FILE
 from element_rl.envs import mario_emulator
 from element_rl.envs.screens import MARIO
-from element_rl.explore import Interrupted
-from element_rl.files import read_arrays, to_json
-from element_rl.on_policy.config import OnPolicyConfig
-from element_rl.pretraining.config import PretrainConfig
-from element_rl.runs import RunFolder
-from element_rl.studies import coverage, episodic_entropy, offline, screens, tasks, trajectories, transfer
-from element_rl.studies.attempt import attempt, prepare
-from element_rl.studies.command import StudyCommand, chosen_cells, chosen_scale
+from element_rl.runs.folder import RunFolder
+from element_rl.runs.watching import Interrupted
+from element_rl.storage.files import read_arrays, to_json
+from element_rl.studies import (
+    coverage,
+    episodic_entropy,
+    offline,
+    screens,
+    tasks,
+    trajectories,
+    transfer,
+)
 from element_rl.studies.comparison import SMALL, SMOKE, cell_of
-from element_rl.studies.grid import Cell, Scale, cell_folder, finished, is_done, record
-from element_rl.studies.jobs import job_from_json, job_to_json
-from element_rl.studies.results import read_results
-from element_rl.studies.runner import conclude
-from element_rl.studies.so_far import so_far
+from element_rl.studies.engine.attempt import attempt, prepare
+from element_rl.studies.engine.grid import Cell, Scale, cell_folder, finished, is_done, record
+from element_rl.studies.engine.jobs import job_from_json, job_to_json
+from element_rl.studies.engine.results import read_results
+from element_rl.studies.engine.runner import conclude
+from element_rl.studies.engine.so_far import so_far
+from element_rl.training.encoder.config import PretrainConfig
+from element_rl.training.on_policy.config import OnPolicyConfig
 
-INSTALLED = all(importlib.util.find_spec(name) for name in ("stable_retro", mario_emulator.ROM_PACKAGE))
+INSTALLED = all(
+    importlib.util.find_spec(name) for name in ("stable_retro", mario_emulator.ROM_PACKAGE)
+)
 ROOMS = "Rooms-v0"
 TWO = ["--scale", "smoke", "--envs", "rooms", "--methods", "element", "random", "--together", "2"]
 
@@ -54,10 +66,19 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_grids() -> None:
-    """The same methods as elsewhere, all after one encoder; named alone, a method still has its encoder."""
+    """The same methods as elsewhere, all after one encoder; named alone, a method still has its
+    encoder."""
     scale = scale_of("rooms")
     wide, deep = (chosen_cells(study.STUDY, scale, ()) for study in (coverage, episodic_entropy))
-    assert [cell.method for cell in wide] == ["encoder", "element", "rnd", "ngu", "re3", "rise", "random"]
+    assert [cell.method for cell in wide] == [
+        "encoder",
+        "element",
+        "rnd",
+        "ngu",
+        "re3",
+        "rise",
+        "random",
+    ]
     encoder, ours, *others = wide
     assert isinstance(encoder.config, PretrainConfig)
     assert all(cell.needs == (encoder,) for cell in wide[1:])
@@ -67,15 +88,25 @@ def test_grids() -> None:
     assert [cell.config.scale_reward for cell in wide[1:]] == [False, True, True, True, True, False]
     assert [cell.seeds for cell in wide] == [1, 2, 2, 2, 2, 2, 2]
     assert deep[1].config.beta == 0.0
-    assert {cell.name for cell in wide} & {cell.name for cell in deep} == {cell.name for cell in (encoder, *others)}
+    assert {cell.name for cell in wide} & {cell.name for cell in deep} == {
+        cell.name for cell in (encoder, *others)
+    }
     assert encoder.name.startswith("Rooms-v0-encoder-")
-    assert [cell.method for cell in chosen_cells(coverage.STUDY, scale, ["rnd"])] == ["encoder", "rnd"]
+    assert [cell.method for cell in chosen_cells(coverage.STUDY, scale, ["rnd"])] == [
+        "encoder",
+        "rnd",
+    ]
 
 
 def test_sizes() -> None:
     """Of screens and of robots beside each other; what is asked for is meant for both."""
-    small = dataclasses.replace(SMALL, screens=dataclasses.replace(screens.SMALL, steps={ROOMS: 500_000}))
-    assert [(cell.seeds, cell.steps) for cell in (cell_of("Ant-v5", "x", small), cell_of(ROOMS, "x", small))] == [
+    small = dataclasses.replace(
+        SMALL, screens=dataclasses.replace(screens.SMALL, steps={ROOMS: 500_000})
+    )
+    assert [
+        (cell.seeds, cell.steps)
+        for cell in (cell_of("Ant-v5", "x", small), cell_of(ROOMS, "x", small))
+    ] == [
         (5, 1_000_000),
         (3, 500_000),
     ]
@@ -92,7 +123,9 @@ def test_sizes() -> None:
 
 def test_jobs_come_back_from_json() -> None:
     for cell in chosen_cells(coverage.STUDY, scale_of("rooms"), ()):
-        assert job_from_json(json.loads(json.dumps(to_json(job_to_json(cell.config))))) == cell.config
+        assert (
+            job_from_json(json.loads(json.dumps(to_json(job_to_json(cell.config))))) == cell.config
+        )
 
 
 def test_coverage(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,7 +138,12 @@ def test_coverage(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ]
     (ours, _) = results.maps
     assert (ours.shape, ours.bounds) == ((49, 37), ((0.0, 49.0), (0.0, 37.0)))
-    assert (ours.x_label, ours.y_label, ours.start, ours.equal_scales) == ("x (tiles)", "y (tiles)", (6.5, 6.5), True)
+    assert (ours.x_label, ours.y_label, ours.start, ours.equal_scales) == (
+        "x (tiles)",
+        "y (tiles)",
+        (6.5, 6.5),
+        True,
+    )
     assert [frame.label for frame in ours.frames] == ["150 steps", "300 steps"]
     element = finished(out, cells()[1])
     assert element is not None
@@ -124,11 +162,17 @@ def test_coverage(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_trajectories(out: Path) -> None:
-    """Policies of the checkpoints act on the screen, for as many samples as asked for, the same ones again."""
-    assert main(["study", "trajectories", "--scale", "smoke", "--envs", ROOMS, "--out", str(out)]) == 0
+    """Policies of the checkpoints act on the screen, for as many samples as asked for, the same
+    ones again."""
+    assert (
+        main(["study", "trajectories", "--scale", "smoke", "--envs", ROOMS, "--out", str(out)]) == 0
+    )
     results = read_results(out / "trajectories")
     (table,) = results.tables
-    assert [row[:3] for row in table.rows] == [(ROOMS, 150, 4), (ROOMS, 300, 4)]  # 200 samples in episodes of 60
+    assert [row[:3] for row in table.rows] == [
+        (ROOMS, 150, 4),
+        (ROOMS, 300, 4),
+    ]  # 200 samples in episodes of 60
     assert table.title.startswith("200 samples")
     assert " tiles away" in results.findings[0]
     (paths,) = results.paths
@@ -139,7 +183,9 @@ def test_trajectories(out: Path) -> None:
     again = screens.acted_on_screen(entry.run, 300, trajectories.median_seed(entry), 200)
     assert [len(path) for path in kept] == [61, 61, 61, 21]
     assert all(np.array_equal(a, b) for a, b in zip(kept, again, strict=True))
-    assert all(np.abs(np.diff(path, axis=0)).sum(axis=1).max() <= 1 for path in kept)  # a tile per step
+    assert all(
+        np.abs(np.diff(path, axis=0)).sum(axis=1).max() <= 1 for path in kept
+    )  # a tile per step
     other = screens.acted_on_screen(entry.run, 150, trajectories.median_seed(entry), 200)
     assert not all(np.array_equal(a, b) for a, b in zip(kept, other, strict=True))
 
@@ -154,10 +200,13 @@ def test_stopped_cells_go_on(out: Path, tmp_path: Path) -> None:
             attempt(folder, lambda: next(calls) >= 4)  # noqa: B023 (called within the round)
         assert not is_done(folder)
         attempt(folder)
-    ours, theirs = (read_arrays(cell_folder(place, cells()[0]) / FILE)[0] for place in (out, tmp_path))
+    ours, theirs = (
+        read_arrays(cell_folder(place, cells()[0]) / FILE)[0] for place in (out, tmp_path)
+    )
     assert_same((ours, {}), (theirs, {}))
     assert_same(
-        outcome(RunFolder.open(undisturbed["element"])), outcome(RunFolder.open(cell_folder(tmp_path, cells()[1])))
+        outcome(RunFolder.open(undisturbed["element"])),
+        outcome(RunFolder.open(cell_folder(tmp_path, cells()[1]))),
     )
 
 
@@ -165,14 +214,20 @@ def test_a_study_that_is_not_done(out: Path, tmp_path: Path) -> None:
     shutil.copytree(out / "cells", tmp_path / "cells")
     (cell_folder(tmp_path, cells()[1]) / "summary.json").unlink()
     entries, notes = so_far(cells(), tmp_path)
-    assert [(entry.cell.method, entry.summary["steps"]) for entry in entries] == [("element", 300), ("random", 300)]
+    assert [(entry.cell.method, entry.summary["steps"]) for entry in entries] == [
+        ("element", 300),
+        ("random", 300),
+    ]
     assert "because element went no further" in notes[0]
-    results = conclude(coverage.STUDY, "smoke", SMOKE, cells(), tmp_path, "element study", unfinished=True)
+    results = conclude(
+        coverage.STUDY, "smoke", SMOKE, cells(), tmp_path, "element study", unfinished=True
+    )
     assert [cell.state for cell in results.cells] == ["done", "missing", "done"]
 
 
 def test_transfer(out: Path) -> None:
-    """A3C from nothing beside A3C that begins with what the explorer of the study on coverage has learned."""
+    """A3C from nothing beside A3C that begins with what the explorer of the study on coverage has
+    learned."""
     scale = scale_of("rooms", study=transfer.STUDY)
     grid = chosen_cells(transfer.STUDY, scale, ["element"])
     assert [(cell.method, type(cell.config).__name__, len(cell.needs)) for cell in grid] == [
@@ -208,8 +263,8 @@ def test_offline(out: Path) -> None:
     (returns,) = [table for table in results.tables if table.name == "returns"]
     assert [row[:3] for row in returns.rows] == [(ROOMS, "element", 400), (ROOMS, "random", 400)]
     assert (
-        "Rooms-v0: 200 samples per seed, from all checkpoints of the explorers alike; 4 updates, conservative weight 1."
-        in results.notes
+        "Rooms-v0: 200 samples per seed, from all checkpoints of the explorers alike; 4 updates, "
+        "conservative weight 1." in results.notes
     )
     (reached,) = (out / "cells").glob("*/reference.json")
     assert reached.parent == cell_folder(out, grid[1])
@@ -220,7 +275,11 @@ def test_the_task_online_on_mario() -> None:
     """Mario's own reward is scaled, as where it is learned after exploring."""
     small = dataclasses.replace(tasks.SMALL, envs=(MARIO,))
     assert isinstance(config := tasks.online(MARIO, small).config, OnPolicyConfig)
-    assert (config.reward, config.reward_options, config.steps) == ("extrinsic", ("scale=0.1",), 500_000)
+    assert (config.reward, config.reward_options, config.steps) == (
+        "extrinsic",
+        ("scale=0.1",),
+        500_000,
+    )
 
 
 @pytest.mark.parametrize(
@@ -231,14 +290,18 @@ def test_the_task_online_on_mario() -> None:
         (["coverage", "--envs", "CartPole-v1"], "acts in Discrete(2), but a flat Box"),
     ],
 )
-def test_mistakes(arguments: list[str], part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes(
+    arguments: list[str], part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["study", *arguments, "--scale", "smoke", "--out", str(tmp_path / "out")]) == 2
     (sentence,) = capsys.readouterr().err.strip().splitlines()
     assert part in sentence
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.skipif(not INSTALLED, reason="NOT TESTED: Super Mario Bros is not installed; pip install -e '.[mario]'")
+@pytest.mark.skipif(
+    not INSTALLED, reason="NOT TESTED: Super Mario Bros is not installed; pip install -e '.[mario]'"
+)
 def test_mario(tmp_path: Path) -> None:
     """One agent that acts at random for 150 steps, and where it has been."""
     scale = scale_of("mario", seeds=1, steps=150)
@@ -248,7 +311,12 @@ def test_mario(tmp_path: Path) -> None:
         attempt(prepare(tmp_path, cell))
     assert [record(tmp_path, cell).state for cell in grid] == ["done", "done"]
     (map_,) = conclude(coverage.STUDY, "smoke", scale, grid, tmp_path, "element study").maps
-    assert (map_.shape, map_.x_label, map_.equal_scales, map_.start) == ((100, 200), "x (pixels)", False, (40.0, 79.0))
+    assert (map_.shape, map_.x_label, map_.equal_scales, map_.start) == (
+        (100, 200),
+        "x (pixels)",
+        False,
+        (40.0, 79.0),
+    )
     assert sum(map_.frames[-1].value) >= 150
     (figure,) = (tmp_path / "coverage" / "figures").glob("*where_the_agents*.png")
     assert figure.stat().st_size > 5_000

@@ -9,7 +9,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from element_rl.studies.statistics import (
+from element_rl.studies.engine.statistics import (
     curve_with_interval,
     interquartile_mean,
     mean_and_std,
@@ -25,7 +25,10 @@ RANDOM = np.random.default_rng(0)
     [
         ([7.0], 7.0),
         ([1.0, 2.0], 1.5),
-        ([0.0, 1.0, 100.0], (0.25 * 0 + 1 + 0.25 * 100) / 1.5),  # one and a half of three runs count
+        (
+            [0.0, 1.0, 100.0],
+            (0.25 * 0 + 1 + 0.25 * 100) / 1.5,
+        ),  # one and a half of three runs count
         ([100.0, 1.0, 2.0, -50.0], 1.5),
         ([0.0, 1.0, 2.0, 4.0, 90.0], 0.3 * 1 + 0.4 * 2 + 0.3 * 4),
         ([0.0, 1.0, 2.0, 3.0, 4.0, 90.0], (0.5 * 1 + 2 + 3 + 0.5 * 4) / 3),
@@ -38,7 +41,9 @@ def test_interquartile_mean_by_hand(scores: list[float], expected: float) -> Non
 @pytest.mark.parametrize("runs", [4, 8, 20])
 def test_interquartile_mean_is_scipys_trimmed_mean_where_4_divides(runs: int) -> None:
     scores = RANDOM.normal(size=(3, 5, runs))
-    np.testing.assert_allclose(interquartile_mean(scores), scipy.stats.trim_mean(scores, 0.25, axis=-1))
+    np.testing.assert_allclose(
+        interquartile_mean(scores), scipy.stats.trim_mean(scores, 0.25, axis=-1)
+    )
 
 
 @given(st.lists(st.integers(-1000, 1000), min_size=1, max_size=30), st.integers(-100, 100))
@@ -47,7 +52,9 @@ def test_interquartile_mean_is_an_average(scores: list[int], shift: int) -> None
     mean = float(interquartile_mean(values))
     assert values.min() <= mean <= values.max()
     np.testing.assert_allclose(interquartile_mean(values[::-1] + shift), mean + shift, atol=1e-9)
-    np.testing.assert_allclose(interquartile_mean(np.repeat(values, 4)), mean, atol=1e-9)  # as its quantile function
+    np.testing.assert_allclose(
+        interquartile_mean(np.repeat(values, 4)), mean, atol=1e-9
+    )  # as its quantile function
 
 
 def test_mean_and_sample_deviation() -> None:
@@ -61,7 +68,11 @@ def test_the_bootstrap_of_one_stratum_is_scipys() -> None:
     scores = RANDOM.lognormal(size=12)
     ours = stratified_bootstrap([scores], interquartile_mean, repetitions=20_000, seed=1)
     theirs = scipy.stats.bootstrap(
-        (scores,), partial(scipy.stats.trim_mean, proportiontocut=0.25), n_resamples=20_000, method="percentile", rng=2
+        (scores,),
+        partial(scipy.stats.trim_mean, proportiontocut=0.25),
+        n_resamples=20_000,
+        method="percentile",
+        rng=2,
     ).confidence_interval
     width = theirs.high - theirs.low
     assert abs(ours.low - theirs.low) < 0.03 * width
@@ -82,7 +93,9 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says() -> None:
     random = np.random.default_rng(5)
     held = 0
     for seed in range(400):
-        estimate = stratified_bootstrap([random.normal(size=16), random.normal(3.0, size=16)], seed=seed)
+        estimate = stratified_bootstrap(
+            [random.normal(size=16), random.normal(3.0, size=16)], seed=seed
+        )
         # By symmetry the IQM of both strata together is 1.5.
         held += estimate.low <= 1.5 <= estimate.high
     assert 0.91 <= held / 400 <= 0.98
@@ -93,7 +106,9 @@ def test_the_same_seed_gives_the_same_interval() -> None:
     assert stratified_bootstrap(scores, seed=3) == stratified_bootstrap(scores, seed=3)
     assert stratified_bootstrap(scores, seed=3) != stratified_bootstrap(scores, seed=4)
     other = [RANDOM.normal(size=7), RANDOM.normal(size=3)]
-    assert probability_of_improvement(scores, other, seed=3) == probability_of_improvement(scores, other, seed=3)
+    assert probability_of_improvement(scores, other, seed=3) == probability_of_improvement(
+        scores, other, seed=3
+    )
 
 
 def test_probability_of_improvement_by_hand() -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from element_rl.studies.results import Results, Table
-from element_rl.studies.tables import (
+from element_rl.studies.engine.results import Results, Table
+from element_rl.studies.engine.tables import (
     aggregate_table,
     cell_text,
     csv_text,
@@ -42,8 +42,28 @@ class Terminal(io.StringIO):
 
 
 def test_on_a_terminal_tables_have_lines_and_nothing_is_cut() -> None:
-    columns = ("environment", "method", "seeds", "mean ± std (cells)", "IQM", "95 % from", "to", "a note")
-    rows = (("PointMaze-v0", "element [paper]", 5, "2,150.0 ± 111.8", 2133.3, 2033.3, 2266.7, "seen " * 6),)
+    columns = (
+        "environment",
+        "method",
+        "seeds",
+        "mean ± std (cells)",
+        "IQM",
+        "95 % from",
+        "to",
+        "a note",
+    )
+    rows = (
+        (
+            "PointMaze-v0",
+            "element [paper]",
+            5,
+            "2,150.0 ± 111.8",
+            2133.3,
+            2033.3,
+            2266.7,
+            "seen " * 6,
+        ),
+    )
     results = Results("s", "S", "?", "smoke", "c", (), tables=(Table("t", "Cells", columns, rows),))
     screen, pipe = Terminal(), io.StringIO()
     show_tables(results, Console(file=screen, width=80))
@@ -58,15 +78,23 @@ def test_on_a_terminal_tables_have_lines_and_nothing_is_cut() -> None:
 
 
 def test_markdown() -> None:
-    table = Table("t", "T", ("a|b", "cells", "note"), (("x\ny", 1234567.8, "p|q"), ("z", None, None), ("w", 3, "")))
+    table = Table(
+        "t",
+        "T",
+        ("a|b", "cells", "note"),
+        (("x\ny", 1234567.8, "p|q"), ("z", None, None), ("w", 3, "")),
+    )
     assert markdown(table) == (
-        "| a\\|b | cells | note |\n| --- | ---: | --- |\n| x y | 1,234,568 | p\\|q |\n| z | – | – |\n| w | 3 |  |\n"
+        "| a\\|b | cells | note |\n| --- | ---: | --- |\n| x y | 1,234,568 | p\\|q |\n| z | – | – "
+        "|\n| w | 3 |  |\n"
     )
 
 
 def test_csv_keeps_all_digits() -> None:
     third = 1 / 3
-    table = Table("t", "T", ("a", "b"), (('say "hi", twice\n', third), ("NaN", float("nan")), (None, 7)))
+    table = Table(
+        "t", "T", ("a", "b"), (('say "hi", twice\n', third), ("NaN", float("nan")), (None, 7))
+    )
     rows = list(csv.reader(io.StringIO(csv_text(table))))
     assert rows == [["a", "b"], ['say "hi", twice\n', str(third)], ["NaN", ""], ["", "7"]]
     assert float(rows[1][1]) == third
@@ -106,7 +134,13 @@ def test_scores() -> None:
     assert isinstance(high, float)
     assert 2000 <= low < middle < high <= 2300
     assert rows["Ant-v5", "re3"][2:] == (0, None, None, None, None)  # not measured
-    assert rows["Hopper-v5", "random"][2:] == (1, "50.00 ± –", 50.0, None, None)  # one run has no interval
+    assert rows["Hopper-v5", "random"][2:] == (
+        1,
+        "50.00 ± –",
+        50.0,
+        None,
+        None,
+    )  # one run has no interval
 
 
 def test_the_same_seed_makes_the_same_table() -> None:
@@ -128,7 +162,9 @@ def test_improvement_per_environment_and_over_all() -> None:
     )  # 130 wins over 4, 120 over 3, 110 over 1, 100 over none
     assert rows["all", "rnd"][0] == pytest.approx((1 + 8 / 16) / 2)
     assert rows["all", "re3"] == (None, None, None)
-    assert "all" not in {row[0] for row in improvement_table("p", "P", {"Ant-v5": SCORES["Ant-v5"]}).rows}
+    assert "all" not in {
+        row[0] for row in improvement_table("p", "P", {"Ant-v5": SCORES["Ant-v5"]}).rows
+    }
 
 
 def test_aggregate_over_environments() -> None:
@@ -141,7 +177,9 @@ def test_aggregate_over_environments() -> None:
     assert isinstance(rnd[5], float)
     assert re3 == ("re3", 0, 0, None, None, None, None)
     with pytest.raises(ValueError, match=r"divided by those of random in Ant-v5, whose mean is 0"):
-        aggregate_table("a", "A", {"Ant-v5": {"element": np.ones(2), "random": np.zeros(2)}}, "random")
+        aggregate_table(
+            "a", "A", {"Ant-v5": {"element": np.ones(2), "random": np.zeros(2)}}, "random"
+        )
 
 
 def test_sentences_say_who_is_ahead() -> None:
@@ -149,18 +187,33 @@ def test_sentences_say_who_is_ahead() -> None:
     assert ahead.startswith("On Ant-v5 element covers more than rnd: IQM 2,150 (2,0")
     assert " against 1,200 (1,1" in ahead
     assert ahead.endswith(", P(better) 1.00 (1.00 to 1.00).")
-    assert even.startswith("On Hopper-v5 there is no clear difference between element and rnd: IQM 115.0 (")
-    (behind,) = sentences({"Ant-v5": SCORES["Ant-v5"]}, "beats", "loses to", ["rnd", "element"], ours="rnd")
+    assert even.startswith(
+        "On Hopper-v5 there is no clear difference between element and rnd: IQM 115.0 ("
+    )
+    (behind,) = sentences(
+        {"Ant-v5": SCORES["Ant-v5"]}, "beats", "loses to", ["rnd", "element"], ours="rnd"
+    )
     assert behind.startswith("On Ant-v5 rnd loses to element: IQM 1,200 (")
 
 
 def test_sentences_of_few_runs_claim_nothing() -> None:
     """Three runs against three are separated by chance in a tenth of all cases."""
-    few = {"Ant-v5": {"element": np.array([5.0, 6.0, 7.0]), "rnd": np.array([1.0, 2.0, 3.0]), "re3": np.ones(0)}}
+    few = {
+        "Ant-v5": {
+            "element": np.array([5.0, 6.0, 7.0]),
+            "rnd": np.array([1.0, 2.0, 3.0]),
+            "re3": np.ones(0),
+        }
+    }
     (said,) = sentences(few)
-    assert said.startswith("On Ant-v5 3 and 3 runs are too few to tell element from rnd: IQM 6.000 (")
+    assert said.startswith(
+        "On Ant-v5 3 and 3 runs are too few to tell element from rnd: IQM 6.000 ("
+    )
     (single,) = sentences({"e": {"element": np.array([2.0]), "rnd": np.array([1.0])}})
-    assert single == "On e 1 and 1 runs are too few to tell element from rnd: IQM 2.000 against 1.000, P(better) 1.00."
+    assert (
+        single
+        == "On e 1 and 1 runs are too few to tell element from rnd: IQM 2.000 against 1.000, P(better) 1.00."
+    )
 
 
 def test_files(tmp_path) -> None:

@@ -1,4 +1,5 @@
-"""The studies of what exploration is for, whole and tiny: explorers, datasets, offline agents, fine-tuning. In this process."""
+"""The studies of what exploration is for, whole and tiny: explorers, datasets, offline agents,
+fine-tuning. In this process."""
 
 import csv
 import dataclasses
@@ -10,21 +11,28 @@ import numpy as np
 import pytest
 
 from element_rl.agents.cql import CQLConfig
-from element_rl.collect import CollectConfig
+from element_rl.commands.study import chosen_cells
+from element_rl.datasets.collecting import CollectConfig
 from element_rl.datasets.minari_files import read_dataset
-from element_rl.evaluate import evaluate
-from element_rl.files import to_json
-from element_rl.finetune import FinetuneConfig
-from element_rl.offline import OfflineConfig
-from element_rl.runs import RunFolder
+from element_rl.evaluate.checkpoints import evaluate
+from element_rl.runs.folder import RunFolder
+from element_rl.storage.files import to_json
 from element_rl.studies import offline, tasks, transfer
-from element_rl.studies.attempt import attempt, prepare
-from element_rl.studies.command import chosen_cells
 from element_rl.studies.comparison import mean_over_training, means_over_training, scores_of
-from element_rl.studies.grid import Cell, Findings, FinishedCell, cell_folder, finished, record
-from element_rl.studies.jobs import job_from_json, job_to_json
-from element_rl.studies.runner import conclude
-from element_rl.studies.so_far import so_far
+from element_rl.studies.engine.attempt import attempt, prepare
+from element_rl.studies.engine.grid import (
+    Cell,
+    Findings,
+    FinishedCell,
+    cell_folder,
+    finished,
+    record,
+)
+from element_rl.studies.engine.jobs import job_from_json, job_to_json
+from element_rl.studies.engine.runner import conclude
+from element_rl.studies.engine.so_far import so_far
+from element_rl.training.finetune import FinetuneConfig
+from element_rl.training.offline import OfflineConfig
 
 SCALE = dataclasses.replace(
     tasks.SMOKE,
@@ -50,7 +58,9 @@ def cells(study: str) -> list[Cell]:
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Both studies, whose cells are done in their order; those they have in common once."""
     folder = tmp_path_factory.mktemp("tasks")
-    for cell in {cell.name: cell for name in ("offline", "transfer") for cell in cells(name)}.values():
+    for cell in {
+        cell.name: cell for name in ("offline", "transfer") for cell in cells(name)
+    }.values():
         attempt(prepare(folder, cell))
     return folder
 
@@ -60,8 +70,11 @@ def done(out: Path, study: str) -> list[FinishedCell]:
 
 
 def test_grids() -> None:
-    """An explorer, its dataset, an agent on that, each after the other; the references are there whatever is chosen."""
-    kinds = [(cell.method, type(cell.config).__name__, len(cell.needs)) for cell in cells("offline")]
+    """An explorer, its dataset, an agent on that, each after the other; the references are there
+    whatever is chosen."""
+    kinds = [
+        (cell.method, type(cell.config).__name__, len(cell.needs)) for cell in cells("offline")
+    ]
     assert kinds == [
         ("sac", "ExploreConfig", 0),
         ("element", "ExploreConfig", 0),
@@ -71,21 +84,29 @@ def test_grids() -> None:
         ("element", "OfflineConfig", 1),
         ("random", "OfflineConfig", 1),
     ]
-    kinds = [(cell.method, type(cell.config).__name__, len(cell.needs)) for cell in cells("transfer")]
+    kinds = [
+        (cell.method, type(cell.config).__name__, len(cell.needs)) for cell in cells("transfer")
+    ]
     assert kinds == [
         ("sac", "ExploreConfig", 0),
         ("element", "ExploreConfig", 0),
         ("element", "FinetuneConfig", 1),
     ]
-    assert {cell.name for cell in cells("offline")[:2]} == {cell.name for cell in cells("transfer")[:2]}
+    assert {cell.name for cell in cells("offline")[:2]} == {
+        cell.name for cell in cells("transfer")[:2]
+    }
     assert [cell.seeds for cell in cells("offline")] == [2] * 7
     everything = offline.cells(tasks.SMALL)
     assert len({cell.name for cell in everything}) == len(everything) == 3 * 19
 
 
 def test_names_tell_of_all_that_went_before() -> None:
-    """Another explorer makes another dataset, and another agent on it; where things are makes no difference."""
-    ours, others = cells("offline"), offline.cells(dataclasses.replace(SCALE, steps={"Pendulum-v1": 700}))
+    """Another explorer makes another dataset, and another agent on it; where things are makes no
+    difference."""
+    ours, others = (
+        cells("offline"),
+        offline.cells(dataclasses.replace(SCALE, steps={"Pendulum-v1": 700})),
+    )
     of = {(cell.method, type(cell.config)): cell for cell in others}
     for cell in (ours[3], ours[5]):
         assert cell.name != of["element", type(cell.config)].name
@@ -98,14 +119,22 @@ def test_names_tell_of_all_that_went_before() -> None:
 @pytest.mark.parametrize("study", ["offline", "transfer"])
 def test_jobs_come_back_from_json(study: str) -> None:
     for cell in cells(study):
-        assert job_from_json(json.loads(json.dumps(to_json(job_to_json(cell.config))))) == cell.config
+        assert (
+            job_from_json(json.loads(json.dumps(to_json(job_to_json(cell.config))))) == cell.config
+        )
 
 
 def test_scores_lie_between_random_and_online(out: Path) -> None:
-    results = conclude(offline.STUDY, "smoke", SCALE, cells("offline"), out, "element study offline")
+    results = conclude(
+        offline.STUDY, "smoke", SCALE, cells("offline"), out, "element study offline"
+    )
     assert [cell.state for cell in results.cells] == ["done"] * 7
-    entries = {(entry.cell.method, type(entry.cell.config)): entry for entry in done(out, "offline")}
-    dataset = read_dataset("pendulum/element-v0", cell_folder(out, cells("offline")[3]) / "datasets")
+    entries = {
+        (entry.cell.method, type(entry.cell.config)): entry for entry in done(out, "offline")
+    }
+    dataset = read_dataset(
+        "pendulum/element-v0", cell_folder(out, cells("offline")[3]) / "datasets"
+    )
     assert np.sum(dataset.episodes.lengths) == 2 * SCALE.samples
     learned = entries["element", OfflineConfig].summary
     assert learned["transitions"] == [SCALE.samples] * 2
@@ -113,13 +142,17 @@ def test_scores_lie_between_random_and_online(out: Path) -> None:
     (reached,) = evaluate(online, 10, True, online.latest_checkpoint(), out=out / "again")
     table = list(csv.reader((out / "offline" / "tables" / "returns.csv").read_text().splitlines()))
     assert table[1][:3] == ["Pendulum-v1", "element", str(2 * SCALE.samples)]
-    random = np.mean(entries["random", type(cells("offline")[0].config)].summary["extrinsic_return"])
+    random = np.mean(
+        entries["random", type(cells("offline")[0].config)].summary["extrinsic_return"]
+    )
     numbers = [float(text) for text in table[1][3:]]
     expected = [np.mean(learned["behaviour_return"]), np.mean(learned["extrinsic_return"])]
     assert numbers == pytest.approx([*expected, random, reached["extrinsic_return"]])
 
 
-def test_scores_are_told_of_the_end_and_of_all_of_learning(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_are_told_of_the_end_and_of_all_of_learning(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Evaluated after 20 and 40 updates: the last tenth is the second, the mean is of both."""
     references = {"Pendulum-v1": (-2_000.0, -1_000.0)}
     (learner,) = [
@@ -135,7 +168,9 @@ def test_scores_are_told_of_the_end_and_of_all_of_learning(out: Path, monkeypatc
     ):
         scores = offline._scores(measured, references)["Pendulum-v1"]["element"]
         np.testing.assert_allclose(scores, (expected + 2_000) / 1_000, rtol=1e-6)
-    monkeypatch.setattr(offline, "_references", lambda entries: references["Pendulum-v1"])  # SAC learned nothing here
+    monkeypatch.setattr(
+        offline, "_references", lambda entries: references["Pendulum-v1"]
+    )  # SAC learned nothing here
     tables = {table.name: table for table in offline.analyse(done(out, "offline"), SCALE).tables}
     assert [row[1] for row in tables["scores_throughout"].rows] == ["element", "random"]
 
@@ -145,23 +180,36 @@ def test_a_score_by_hand() -> None:
     scores = offline._scores(returns, {"Pendulum-v1": (-1_200.0, -200.0)})
     np.testing.assert_allclose(scores["Pendulum-v1"]["element"], [0.8, -0.1])
     assert offline._scores(returns, {"Pendulum-v1": (-200.0, -1_200.0)}) == {}
-    assert offline._no_scores((-200.0, -1_200.0)) == "learning online (-1,200) came to no more than random (-200)"
-    assert offline._no_scores((0.25, 0.2)) == "learning online (0.2) came to no more than random (0.25)"
+    assert (
+        offline._no_scores((-200.0, -1_200.0))
+        == "learning online (-1,200) came to no more than random (-200)"
+    )
+    assert (
+        offline._no_scores((0.25, 0.2))
+        == "learning online (0.2) came to no more than random (0.25)"
+    )
     assert offline._no_scores(None) == "learning online or random is not done"
 
 
 def test_the_papers_scores_stand_beside() -> None:
     scores = {"Walker2d-v5": {"element": np.array([0.1, 0.2]), "random": np.array([0.0, 0.1])}}
     table = offline._beside_the_paper(offline.score_table("scores", "", "score", scores))
-    assert [(row[1], row[-1]) for row in table.rows] == [("element", "0.212 ± 0.043"), ("random", None)]
+    assert [(row[1], row[-1]) for row in table.rows] == [
+        ("element", "0.212 ± 0.043"),
+        ("random", None),
+    ]
 
 
 def test_transfer_is_compared_with_learning_from_nothing(out: Path) -> None:
-    results = conclude(transfer.STUDY, "smoke", SCALE, cells("transfer"), out, "element study transfer")
+    results = conclude(
+        transfer.STUDY, "smoke", SCALE, cells("transfer"), out, "element study transfer"
+    )
     assert [cell.state for cell in results.cells] == ["done"] * 3
     means, _, starts, finals = results.tables
     assert [row[1] for row in means.rows] == [row[1] for row in finals.rows] == ["element", "sac"]
-    (tuned,) = [entry for entry in done(out, "transfer") if isinstance(entry.cell.config, FinetuneConfig)]
+    (tuned,) = [
+        entry for entry in done(out, "transfer") if isinstance(entry.cell.config, FinetuneConfig)
+    ]
     assert starts.rows[0][3] == pytest.approx(np.mean(tuned.summary["zero_shot_return"]))
     assert starts.rows[1][2:4] == (None, None)
     assert set(tuned.summary["transferred_step"]) <= {300, 600}
@@ -176,7 +224,11 @@ def test_learners_with_other_settings_are_other_cells_on_the_same_explorers() ->
     ):
         pairs = list(zip(cells(name), chosen_cells(study, other, ["element"]), strict=True))
         changed = [cell.config for cell, changed in pairs if changed.name != cell.name]
-        learners = [cell.config for cell, _ in pairs if isinstance(cell.config, FinetuneConfig | OfflineConfig)]
+        learners = [
+            cell.config
+            for cell, _ in pairs
+            if isinstance(cell.config, FinetuneConfig | OfflineConfig)
+        ]
         assert changed == learners != []
         for before, after in ((cell.config, changed.config) for cell, changed in pairs):
             if isinstance(after, FinetuneConfig):
@@ -184,7 +236,11 @@ def test_learners_with_other_settings_are_other_cells_on_the_same_explorers() ->
                 assert (after.anchor, after.anchor_halflife) == (1.0, 500.0)
             elif isinstance(before, OfflineConfig) and isinstance(after, OfflineConfig):
                 assert after.cql == dataclasses.replace(before.cql, conservative_weight=0.5)
-    screens = tasks.with_learning(tasks.SMALL, conservative_weight=0.5).on("Rooms-v0").offline_options["discrete_cql"]
+    screens = (
+        tasks.with_learning(tasks.SMALL, conservative_weight=0.5)
+        .on("Rooms-v0")
+        .offline_options["discrete_cql"]
+    )
     assert (screens.conservative_weight, screens.batch_size) == (0.5, 32)
 
 
@@ -192,20 +248,29 @@ def test_reports_say_how_the_learners_were_set(out: Path) -> None:
     """Of cells that are done; the scale alone is told otherwise."""
     anchored = tasks.with_learning(SCALE, anchor=0.5, anchor_halflife=3_000.0)
     held = "Transferred actors are held near the policy they came with: anchor 0.5"
-    assert f"{held}, halving every 3,000 updates." in transfer.analyse(done(out, "transfer"), anchored).notes
+    assert (
+        f"{held}, halving every 3,000 updates."
+        in transfer.analyse(done(out, "transfer"), anchored).notes
+    )
     always = tasks.with_learning(SCALE, anchor=0.5)
     assert f"{held}." in transfer.analyse(done(out, "transfer"), always).notes
     assert not any("held" in note for note in transfer.analyse(done(out, "transfer"), SCALE).notes)
     weighted = tasks.with_learning(SCALE, conservative_weight=0.25)
     for scale, weight in ((SCALE, "5"), (weighted, "0.25")):
-        (note,) = [note for note in offline.analyse(done(out, "offline"), scale).notes if "conservative weight" in note]
+        (note,) = [
+            note
+            for note in offline.analyse(done(out, "offline"), scale).notes
+            if "conservative weight" in note
+        ]
         assert note.endswith(f"40 updates, conservative weight {weight}.")
 
 
 def test_the_mean_over_training_weighs_steps(tmp_path: Path, out: Path) -> None:
     run = RunFolder.create(tmp_path / "run", {}, ("step", "seed", "extrinsic_return"))
     for step, returns in ((100, (None, 4.0)), (200, (1.0, 4.0)), (400, (2.0, 7.0))):
-        run.append_metrics([{"step": step, "seed": s, "extrinsic_return": r} for s, r in enumerate(returns)])
+        run.append_metrics(
+            [{"step": step, "seed": s, "extrinsic_return": r} for s, r in enumerate(returns)]
+        )
     entry = dataclasses.replace(done(out, "transfer")[0], run=run, summary={"seeds": [0, 1]})
     # 1 for 100 steps and 2 for 200; 4 for 200 and 7 for 200
     np.testing.assert_allclose(mean_over_training(entry, "extrinsic_return"), [5 / 3, 5.5])
@@ -223,12 +288,16 @@ def test_what_cells_leave_is_theirs_alone(out: Path) -> None:
 def test_nothing_to_compare_by_is_said(out: Path) -> None:
     without = [entry for entry in done(out, "offline") if entry.cell.method != "sac"]
     found: Findings = offline.analyse(without, SCALE)
-    assert any("Pendulum-v1 has no scores: learning online or random is not done." in note for note in found.notes)
+    assert any(
+        "Pendulum-v1 has no scores: learning online or random is not done." in note
+        for note in found.notes
+    )
     assert found.tables[0].rows == ()
 
 
 def test_transfer_is_read_as_far_as_it_is(out: Path, tmp_path: Path) -> None:
-    """The explorers are done; the fine-tuning was killed on its way, and SAC is read where that has come to."""
+    """The explorers are done; the fine-tuning was killed on its way, and SAC is read where that has
+    come to."""
     for cell in cells("transfer"):
         shutil.copytree(cell_folder(out, cell), cell_folder(tmp_path, cell))
     whole = finished(out, cells("transfer")[2])
@@ -237,7 +306,9 @@ def test_transfer_is_read_as_far_as_it_is(out: Path, tmp_path: Path) -> None:
     (killed.path / "summary.json").unlink()
     killed.truncate_metrics(300)
     entries, notes = so_far(cells("transfer"), tmp_path)
-    assert notes == ("Pendulum-v1: all methods at 240 steps per seed, because element went no further.",)
+    assert notes == (
+        "Pendulum-v1: all methods at 240 steps per seed, because element went no further.",
+    )
     explorer, scratch, tuned = entries
     assert explorer.summary["steps"] == 600
     assert [entry.cell.method for entry in (scratch, tuned)] == ["sac", "element"]
@@ -245,7 +316,9 @@ def test_transfer_is_read_as_far_as_it_is(out: Path, tmp_path: Path) -> None:
     assert scratch.curves("extrinsic_return")[0].tolist() == [240]
     for name in ("zero_shot_return", "transferred_step", "transferred_from"):
         assert tuned.summary[name] == whole.summary[name]
-    results = conclude(transfer.STUDY, "smoke", SCALE, cells("transfer"), tmp_path, "--so-far", unfinished=True)
+    results = conclude(
+        transfer.STUDY, "smoke", SCALE, cells("transfer"), tmp_path, "--so-far", unfinished=True
+    )
     assert [row[1] for row in results.tables[0].rows] == ["element", "sac"]
 
 
@@ -254,7 +327,9 @@ def test_learners_from_datasets_count_when_they_are_done(out: Path, tmp_path: Pa
         shutil.copytree(cell_folder(out, cell), cell_folder(tmp_path, cell))
     (cell_folder(tmp_path, cells("offline")[5]) / "summary.json").unlink()
     entries, notes = so_far(cells("offline"), tmp_path)
-    learners = [entry.cell.method for entry in entries if isinstance(entry.cell.config, OfflineConfig)]
+    learners = [
+        entry.cell.method for entry in entries if isinstance(entry.cell.config, OfflineConfig)
+    ]
     assert learners == ["random"]
     assert len(entries) == 6
     assert notes == ("Pendulum-v1: not done yet: element.",)

@@ -1,16 +1,17 @@
-"""Acting with checkpoints: as many samples as asked for, the same ones again, kept in the cell's folder."""
+"""Acting with checkpoints: as many samples as asked for, the same ones again, kept in the cell's
+folder."""
 
 import dataclasses
 
 import numpy as np
 import pytest
 
-from element_rl import evaluators
-from element_rl.explore import explore
-from element_rl.launch import create_run
+from element_rl.acting import evaluators
 from element_rl.studies.comparison import SMOKE, cell_of
-from element_rl.studies.grid import FinishedCell
+from element_rl.studies.engine.grid import FinishedCell
 from element_rl.studies.trajectories import acted, analyse, median_seed
+from element_rl.training.off_policy.explore import explore
+from element_rl.training.off_policy.launch import create_run
 
 ENV = "PointMaze-v0"
 SCALE = dataclasses.replace(
@@ -30,12 +31,18 @@ def finished(tmp_path_factory) -> FinishedCell:
 
 def test_as_many_samples_as_asked_for(finished) -> None:
     episodes = acted(finished, [640], 0, 700)[640]
-    assert [len(path) for path in episodes] == [501, 201]  # the first position of an episode is not a sample
+    assert [len(path) for path in episodes] == [
+        501,
+        201,
+    ]  # the first position of an episode is not a sample
     again = acted(finished, [640], 0, 700)[640]
     assert all(np.array_equal(a, b) for a, b in zip(episodes, again, strict=True))
     (file,) = finished.run.evaluation_path.glob("acted-000000640-0-700.safetensors")
     file.unlink()
-    assert all(np.array_equal(a, b) for a, b in zip(episodes, acted(finished, [640], 0, 700)[640], strict=True))
+    assert all(
+        np.array_equal(a, b)
+        for a, b in zip(episodes, acted(finished, [640], 0, 700)[640], strict=True)
+    )
 
 
 def test_processes_act_as_this_one_does(finished, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,9 @@
     drawings.py     what the scripts draw: curves, maps, paths and points, as small as they can be said
     page/           the template, its style and its scripts
 
-Everything comes from results.json, or from a run's folder. The page may load nothing from anywhere and run no script but its
-own: its content security policy says so to the browser. Text from the results is escaped in `sections.py`, and in JSON here.
+Everything comes from results.json, or from a run's folder. The page may load nothing from anywhere
+and run no script but its own: its content security policy says so to the browser. Text from the
+results is escaped in `sections.py`, and in JSON here.
 """
 
 import base64
@@ -19,19 +20,27 @@ from importlib import resources
 from pathlib import Path
 from string import Template
 
-from element_rl.files import to_json, write_text
 from element_rl.plots.style import COLOURS
-from element_rl.runs import RunFolder
+from element_rl.runs.folder import RunFolder
+from element_rl.storage.files import to_json, write_text
+from element_rl.studies.engine.results import Results, read_results
 from element_rl.studies.report.drawings import colour_indices, drawings
 from element_rl.studies.report.run_results import run_facts, run_results
 from element_rl.studies.report.sections import body, text
-from element_rl.studies.results import Results, read_results
 
-SCRIPTS = ("drawing.js", "curves.js", "maps.js", "planes.js", "tables.js", "start.js")  # later ones use earlier ones
+SCRIPTS = (
+    "drawing.js",
+    "curves.js",
+    "maps.js",
+    "planes.js",
+    "tables.js",
+    "start.js",
+)  # later ones use earlier ones
 
 
 def write_report(folder: Path, out: Path | None = None) -> Path:
-    """Writes the page of the study in `folder` (default: report.html there) and returns where it is."""
+    """Writes the page of the study in `folder` (default: report.html there) and returns where it
+    is."""
     path = folder / "report.html" if out is None else out
     write_text(path, page(read_results(folder)))
     return path
@@ -61,7 +70,8 @@ def page(results: Results, facts: Mapping[str, str] | None = None) -> str:
 
 
 def embedded_json(value: object) -> str:
-    """JSON that can stand in a script element: with no `<` in it, nothing can end the element early."""
+    """JSON that can stand in a script element: with no `<` in it, nothing can end the element
+    early."""
     encoded = json.dumps(to_json(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return encoded.replace("<", "\\u003c")
 
@@ -70,7 +80,8 @@ def _colour_rules(highest: int) -> str:
     """The series colours as CSS variables, and a class for every index in use."""
     variables = " ".join(f"--series-{index}: {colour};" for index, colour in enumerate(COLOURS))
     classes = "\n".join(
-        f".series-{index} {{ background: var(--series-{index % len(COLOURS)}); }}" for index in range(highest + 1)
+        f".series-{index} {{ background: var(--series-{index % len(COLOURS)}); }}"
+        for index in range(highest + 1)
     )
     return f":root {{ {variables} }}\n{classes}"
 

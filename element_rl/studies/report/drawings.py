@@ -4,8 +4,8 @@
     maps                one byte per cell and frame (0 empty, 1 to 254 a value, 255 a wall), deflated, in base64
     paths               positions on a grid of 16,384 × 16,384, differences of 16 bits, deflated, in base64
 
-Maps of a group share their colours, so their bytes count on the same scale. Only the part of the plane that was visited in
-the group is kept.
+Maps of a group share their colours, so their bytes count on the same scale. Only the part of the
+plane that was visited in the group is kept.
 """
 
 import base64
@@ -19,8 +19,8 @@ import numpy as np
 from jaxtyping import Float, Int, UInt8
 
 from element_rl.plots.style import COLOURS
+from element_rl.studies.engine.results import Curves, Map, Paths, Results, Scatter
 from element_rl.studies.figures import REFERENCE, series_styles
-from element_rl.studies.results import Curves, Map, Paths, Results, Scatter
 
 LEVELS = 254  # values a cell of a map can have
 WALL = 255
@@ -39,7 +39,11 @@ class MapGroup:
 
 def drawings(results: Results, colours: Mapping[str, int]) -> dict[str, Any]:
     """Everything to draw, ready for JSON."""
-    viridis = (matplotlib.colormaps["viridis"](np.linspace(0, 1, 256))[:, :3] * 255).round().astype(np.uint8)
+    viridis = (
+        (matplotlib.colormaps["viridis"](np.linspace(0, 1, 256))[:, :3] * 255)
+        .round()
+        .astype(np.uint8)
+    )
     return {
         "colours": dict(colours),
         "seriesColours": len(COLOURS),
@@ -83,7 +87,9 @@ def _curves(item: Curves) -> dict[str, Any]:
 
 
 def _scatter(item: Scatter) -> dict[str, Any]:
-    groups = [{"label": group.label, "x": _short(group.x), "y": _short(group.y)} for group in item.groups]
+    groups = [
+        {"label": group.label, "x": _short(group.x), "y": _short(group.y)} for group in item.groups
+    ]
     return {
         "title": item.title,
         "xLabel": item.x_label,
@@ -94,7 +100,9 @@ def _scatter(item: Scatter) -> dict[str, Any]:
 
 
 def _map_group(group: MapGroup) -> dict[str, Any]:
-    values = np.concatenate([np.zeros(0), *(np.asarray(frame.value) for item in group.maps for frame in item.frames)])
+    values = np.concatenate(
+        [np.zeros(0), *(np.asarray(frame.value) for item in group.maps for frame in item.frames)]
+    )
     values = values[np.isfinite(values)] if len(values) else np.ones(1)
     logarithmic = all(item.logarithmic for item in group.maps) and bool((values > 0).all())
     scale = _Scale(float(values.min()), float(values.max()), logarithmic)
@@ -121,8 +129,14 @@ class _Scale:
     def levels(self, grid: Float[np.ndarray, "X Y"]) -> UInt8[np.ndarray, "X Y"]:
         warp = np.log if self.logarithmic else np.asarray
         low, high = warp(self.low), warp(self.high)
-        share = (warp(grid) - low) / (high - low) if high > low else np.where(np.isfinite(grid), 1.0, np.nan)
-        return np.where(np.isfinite(grid), 1 + np.rint(np.nan_to_num(share) * (LEVELS - 1)), 0).astype(np.uint8)
+        share = (
+            (warp(grid) - low) / (high - low)
+            if high > low
+            else np.where(np.isfinite(grid), 1.0, np.nan)
+        )
+        return np.where(
+            np.isfinite(grid), 1 + np.rint(np.nan_to_num(share) * (LEVELS - 1)), 0
+        ).astype(np.uint8)
 
 
 @dataclass(frozen=True)
@@ -141,9 +155,12 @@ def _map(item: Map, part: _Part, scale: _Scale) -> dict[str, Any]:
         # Lines of a picture run from left to right, the top one first.
         frames.append(levels[slice(*part.columns), slice(*part.rows)].T[::-1].tobytes())
     shown = (part.columns, part.rows)
-    cell = [(high - low) / count for (low, high), count in zip(item.bounds, item.shape, strict=True)]
+    cell = [
+        (high - low) / count for (low, high), count in zip(item.bounds, item.shape, strict=True)
+    ]
     limits = [
-        [low + size * edge for edge in edges] for (low, _), size, edges in zip(item.bounds, cell, shown, strict=True)
+        [low + size * edge for edge in edges]
+        for (low, _), size, edges in zip(item.bounds, cell, shown, strict=True)
     ]
     return {
         "title": item.title,
@@ -161,13 +178,20 @@ def _map(item: Map, part: _Part, scale: _Scale) -> dict[str, Any]:
 
 
 def _part_shown(item: Map, group: Sequence[Map]) -> _Part:
-    """The part of the plane where any frame of any such map of the group has something, with a margin."""
+    """The part of the plane where any frame of any such map of the group has something, with a
+    margin."""
     alike = [other for other in group if (other.bounds, other.shape) == (item.bounds, item.shape)]
     indices = {index for other in alike for frame in other.frames for index in frame.index}
     indices |= {index for other in alike for index in other.walls}
-    cells = np.stack(np.unravel_index(sorted(indices), item.shape), axis=1) if indices else np.zeros((0, 2), np.int64)
+    cells = (
+        np.stack(np.unravel_index(sorted(indices), item.shape), axis=1)
+        if indices
+        else np.zeros((0, 2), np.int64)
+    )
     low, high = (
-        (cells.min(axis=0), cells.max(axis=0) + 1) if indices else (np.zeros(2, np.int64), np.asarray(item.shape))
+        (cells.min(axis=0), cells.max(axis=0) + 1)
+        if indices
+        else (np.zeros(2, np.int64), np.asarray(item.shape))
     )
     for other in alike:
         if other.start is not None:
@@ -184,7 +208,9 @@ def _widened(
     low: Int[np.ndarray, "2"], high: Int[np.ndarray, "2"], item: Map
 ) -> tuple[Int[np.ndarray, "2"], Int[np.ndarray, "2"]]:
     """A margin all around, and more along the shorter axis of a strip, as far as the map goes."""
-    cell = np.asarray([(end - start) / count for (start, end), count in zip(item.bounds, item.shape, strict=True)])
+    cell = np.asarray(
+        [(end - start) / count for (start, end), count in zip(item.bounds, item.shape, strict=True)]
+    )
     size = (high - low) * (1 + 2 * MARGIN)
     if item.equal_scales:
         size = np.maximum(size, LEAST_ASPECT * (size * cell).max() / cell)
@@ -197,7 +223,9 @@ def _widened(
 
 def _paths(item: Paths) -> dict[str, Any]:
     ways = [[_finite(path) for path in group.paths] for group in item.groups]
-    corners = [way for group in ways for way in group] + ([np.asarray([item.start])] if item.start else [])
+    corners = [way for group in ways for way in group] + (
+        [np.asarray([item.start])] if item.start else []
+    )
     points = np.concatenate([np.zeros((0, 2)), *corners])
     points = points if len(points) else np.asarray([[0.0, 0.0], [1.0, 1.0]])
     low, high = points.min(axis=0), points.max(axis=0)
@@ -206,7 +234,9 @@ def _paths(item: Paths) -> dict[str, Any]:
     for group, group_ways in zip(item.groups, ways, strict=True):
         steps = [_grid_steps(way, low, span) for way in group_ways if len(way)]
         packed = _packed(np.concatenate([np.zeros((0, 2), "<i2"), *steps]).astype("<i2").tobytes())
-        groups.append({"label": group.label, "lengths": [len(step) for step in steps], "points": packed})
+        groups.append(
+            {"label": group.label, "lengths": [len(step) for step in steps], "points": packed}
+        )
     return {
         "title": item.title,
         "xLabel": item.x_label,
@@ -228,7 +258,8 @@ def _finite(path: Iterable[Sequence[float | None]]) -> Float[np.ndarray, "T 2"]:
 def _grid_steps(
     way: Float[np.ndarray, "T 2"], low: Float[np.ndarray, "2"], span: Float[np.ndarray, "2"]
 ) -> Int[np.ndarray, "M 2"]:
-    """A path as its first grid point and the steps from there; steps that lead nowhere are left out."""
+    """A path as its first grid point and the steps from there; steps that lead nowhere are left
+    out."""
     places = np.rint((way - low[None]) / span[None] * GRID).astype(np.int64)
     steps = np.diff(places, axis=0, prepend=0)
     moved = steps.any(axis=1)
@@ -242,5 +273,8 @@ def _packed(data: bytes) -> str:
 
 def _short(values: Sequence[float | None], digits: int = 6) -> list[float | int | None]:
     """Numbers with so many digits, whole ones without a point; None for what is not finite."""
-    rounded = [None if value is None or not np.isfinite(value) else float(f"{value:.{digits}g}") for value in values]
+    rounded = [
+        None if value is None or not np.isfinite(value) else float(f"{value:.{digits}g}")
+        for value in values
+    ]
     return [int(value) if value is not None and value.is_integer() else value for value in rounded]

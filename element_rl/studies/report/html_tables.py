@@ -1,18 +1,24 @@
-"""Tables as HTML: numbers to the right, written as in the Markdown tables, every cell with what it is sorted by."""
+"""Tables as HTML: numbers to the right, written as in the Markdown tables, every cell with what it
+is sorted by."""
 
 import math
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from element_rl.studies.tables import NOTHING, Cell, cell_text
+from element_rl.studies.engine.tables import NOTHING, Cell, cell_text
 
 # Text that reads as a number: 2,140 ± 90, (0.81 to 0.97), 95 %, −3.
-_NUMBER = re.compile(r"^[(\[]?\s*([-−+]?[\d,]*\.?\d+(?:e[-+]?\d+)?)\s*(?:$|[%±–)\],(]|to\b)", re.IGNORECASE)
+_NUMBER = re.compile(
+    r"^[(\[]?\s*([-−+]?[\d,]*\.?\d+(?:e[-+]?\d+)?)\s*(?:$|[%±–)\],(]|to\b)", re.IGNORECASE
+)
 
 
-def html_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], caption: str, colours: Mapping[str, int]) -> str:
-    """A table whose column heads are buttons that sort it; names of methods get the colour of their curves."""
+def html_table(
+    columns: Sequence[str], rows: Sequence[Sequence[Cell]], caption: str, colours: Mapping[str, int]
+) -> str:
+    """A table whose column heads are buttons that sort it; names of methods get the colour of their
+    curves."""
     numeric = [_is_numeric([row[position] for row in rows]) for position in range(len(columns))]
     heads = "".join(
         f'<th scope="col"{_aligned(right)}><button type="button" class="sort">{escape(column)}</button></th>'
@@ -50,7 +56,9 @@ def _aligned(right: bool) -> str:
 
 def _is_numeric(values: Sequence[Cell]) -> bool:
     present = [value for value in values if cell_text(value) != NOTHING]
-    return bool(present) and all(not isinstance(value, str) or _NUMBER.match(value) for value in present)
+    return bool(present) and all(
+        not isinstance(value, str) or _NUMBER.match(value) for value in present
+    )
 
 
 def _leading_number(value: str) -> float:

@@ -1,7 +1,9 @@
-"""One run of `explore`, `on-policy` or `mario` in the form of a study's results, so that the same page can show it.
+"""One run of `explore`, `on-policy` or `mario` in the form of a study's results, so that the same
+page can show it.
 
-Everything is read from the run's folder: summary.json, metrics.csv, config.json, checkpoints/ and, where somebody has acted
-with the policies, evaluation/. A run that is not done is shown as far as it is.
+Everything is read from the run's folder: summary.json, metrics.csv, config.json, checkpoints/ and,
+where somebody has acted with the policies, evaluation/. A run that is not done is shown as far as
+it is.
 """
 
 import dataclasses
@@ -13,20 +15,21 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from element_rl.config import ExploreConfig
-from element_rl.files import FileError, read_arrays, read_json_object, to_json
-from element_rl.metrics_log import FINAL_SHARE
-from element_rl.on_policy.config import OnPolicyConfig
 from element_rl.plots.maps import axis_labels, equal_scales
-from element_rl.provenance import hardware_text, versions_text
-from element_rl.runs import RunFolder
-from element_rl.settings import options_of
+from element_rl.runs.folder import RunFolder
+from element_rl.runs.metrics_log import FINAL_SHARE
+from element_rl.runs.provenance import hardware_text, versions_text
+from element_rl.storage.files import FileError, read_arrays, read_json_object, to_json
+from element_rl.storage.settings import options_of
 from element_rl.studies.comparison import start_of, visits_map
+from element_rl.studies.engine.results import COUNTED, Curves, Map, Paths, Results, Series, Table
 from element_rl.studies.figures import REFERENCE
-from element_rl.studies.results import COUNTED, Curves, Map, Paths, Results, Series, Table
 from element_rl.studies.trajectories import path_group
+from element_rl.training.off_policy.config import ExploreConfig
+from element_rl.training.on_policy.config import OnPolicyConfig
 
-QUANTITIES = {  # columns of the metrics that are drawn, if anything was logged in them → what stands along the axis
+# columns of the metrics that are drawn, if anything was logged in them → what stands along the axis
+QUANTITIES = {
     "coverage": "coverage (cells)",
     "furthest": "furthest place",
     "episodic_entropy": "episodic entropy (bits)",
@@ -51,7 +54,11 @@ PER_SEED = {  # of a summary → the heading of its column
     "best_length": "its steps",
 }
 MOST_SEEDS_SHOWN = 5  # each on a map of its own
-SETTINGS_OF_ELEMENT = ("beta", "estimator", "bandwidth")  # are decided for every run, and refused for other rewards
+SETTINGS_OF_ELEMENT = (
+    "beta",
+    "estimator",
+    "bandwidth",
+)  # are decided for every run, and refused for other rewards
 
 
 def run_results(run: RunFolder) -> Results:
@@ -93,7 +100,9 @@ def run_facts(run: RunFolder) -> dict[str, str]:
 def _refuse_others(run: RunFolder) -> None:
     settings = run.config.get("settings")
     if not isinstance(settings, dict) or not {"steps", "seeds", "reward"} <= settings.keys():
-        raise FileError(f"{run.path} is no run of explore, on-policy or mario: of others no page is made.")
+        raise FileError(
+            f"{run.path} is no run of explore, on-policy or mario: of others no page is made."
+        )
 
 
 def _steps_done(run: RunFolder) -> int:
@@ -114,12 +123,15 @@ def _findings(run: RunFolder, summary: dict[str, Any]) -> tuple[str, ...]:
         sentences.append(f"Visited {cells:,.0f} cells of the map{_per_seed(summary)}{beside}.")
     entropy, share = _mean(summary["episodic_entropy"]), _mean(summary["entropy_saturation"])
     if entropy is not None and share is not None:
-        sentences.append(f"An episode's entropy is {entropy:.2f} bits at the end, {share:.0%} of its ceiling.")
+        sentences.append(
+            f"An episode's entropy is {entropy:.2f} bits at the end, {share:.0%} of its ceiling."
+        )
     best = [value for value in summary.get("best_return") or [] if value is not None]
     if best:
         index = summary["best_return"].index(max(best))
         sentences.append(
-            f"The best episode, of seed {summary['seeds'][index]}, had a task return of {max(best):,.2f} in "
+            f"The best episode, of seed {summary['seeds'][index]}, had a task return of "
+            f"{max(best):,.2f} in "
             f"{summary['best_length'][index]:,} steps."
         )
     return tuple(sentences)
@@ -138,12 +150,14 @@ def _notes(summary: dict[str, Any]) -> tuple[str, ...]:
     notes = []
     if summary:
         notes.append(
-            "Coverage and best return are of the whole run. The other numbers of the table are means over its last "
+            "Coverage and best return are of the whole run. The other numbers of the table are "
+            "means over its last "
             f"{FINAL_SHARE * 100:.0f} %, of the random policy over all of it."
         )
     if summary.get("update_interval") and summary.get("reward") == "element":
         notes.append(
-            f"The lifelong memory takes in {summary['update_steps']:,} steps every {summary['update_interval']:,}."
+            f"The lifelong memory takes in {summary['update_steps']:,} steps every "
+            f"{summary['update_interval']:,}."
         )
     return tuple(notes)
 
@@ -152,13 +166,25 @@ def _summary_tables(summary: dict[str, Any]) -> tuple[Table, ...]:
     """A line per seed of the run, and of the random policy beside it."""
     if not summary:
         return ()
-    known = [name for name in PER_SEED if any(value is not None for value in summary.get(name) or [])]
+    known = [
+        name for name in PER_SEED if any(value is not None for value in summary.get(name) or [])
+    ]
     rows: list[tuple[Any, ...]] = []
-    for label, measured in ((summary["reward"], summary), (REFERENCE, summary.get("random_policy") or {})):
+    for label, measured in (
+        (summary["reward"], summary),
+        (REFERENCE, summary.get("random_policy") or {}),
+    ):
         for index, seed in enumerate(measured.get("seeds", [])):
             values = (measured[name][index] if name in measured else None for name in known)
             rows.append((label, str(seed), *values))
-    return (Table("summary", "Every seed", ("policy", "seed", *(PER_SEED[name] for name in known)), tuple(rows)),)
+    return (
+        Table(
+            "summary",
+            "Every seed",
+            ("policy", "seed", *(PER_SEED[name] for name in known)),
+            tuple(rows),
+        ),
+    )
 
 
 def _evaluation_tables(run: RunFolder) -> tuple[Table, ...]:
@@ -174,9 +200,19 @@ def _evaluation_tables(run: RunFolder) -> tuple[Table, ...]:
         "episodic_entropy": "entropy (bits)",
         "coverage": "cells",
     }
-    rows = tuple(tuple(row.get(name) for name in headings) for row in read_json_object(path)["checkpoints"])
+    rows = tuple(
+        tuple(row.get(name) for name in headings) for row in read_json_object(path)["checkpoints"]
+    )
     note = "Means over the episodes of all seeds; cells: visited by any of them."
-    return (Table("evaluation", "What the policy of each checkpoint does", tuple(headings.values()), rows, note),)
+    return (
+        Table(
+            "evaluation",
+            "What the policy of each checkpoint does",
+            tuple(headings.values()),
+            rows,
+            note,
+        ),
+    )
 
 
 def _curves(run: RunFolder, summary: dict[str, Any]) -> tuple[Curves, ...]:
@@ -194,7 +230,17 @@ def _curves(run: RunFolder, summary: dict[str, Any]) -> tuple[Curves, ...]:
             series.append(Series(REFERENCE, ends, (reference, reference)))
             note = f"{note} Dashed: a random policy, after as many steps as the run has.".strip()
         title = label.partition(" (")[0].capitalize()
-        drawn.append(Curves(column, title, "environment steps per seed", label, tuple(series), note, column in COUNTED))
+        drawn.append(
+            Curves(
+                column,
+                title,
+                "environment steps per seed",
+                label,
+                tuple(series),
+                note,
+                column in COUNTED,
+            )
+        )
     return tuple(drawn)
 
 
@@ -203,7 +249,10 @@ def _series(label: str, metrics: dict[str, np.ndarray], column: str) -> Series:
     known = np.isfinite(metrics[column])
     steps = np.unique(metrics["step"][known])
     values = [metrics[column][known & (metrics["step"] == step)] for step in steps]
-    of_each = [tuple(float(f"{measure(entry):.6g}") for entry in values) for measure in (np.mean, np.min, np.max)]
+    of_each = [
+        tuple(float(f"{measure(entry):.6g}") for entry in values)
+        for measure in (np.mean, np.min, np.max)
+    ]
     middle, low, high = of_each
     band = (low, high) if low != high else ((), ())
     return Series(label, tuple(map(float, steps)), middle, *band)
@@ -215,12 +264,16 @@ def _maps(run: RunFolder) -> tuple[Map, ...]:
     if not run.config.get("coverage_bounds") or not steps:
         return ()
     first, count = run.config["settings"]["seed"], run.config["settings"]["seeds"]
-    shown = {f"seed {first + seed}": slice(seed, seed + 1) for seed in range(min(count, MOST_SEEDS_SHOWN))}
+    shown = {
+        f"seed {first + seed}": slice(seed, seed + 1)
+        for seed in range(min(count, MOST_SEEDS_SHOWN))
+    }
     if count > 1:
         shown = {"all seeds": slice(None), **shown}
     group = "Where the agents have been"
     return tuple(
-        visits_map(run, steps, f"visits of {title}", title, "visits", group, seeds) for title, seeds in shown.items()
+        visits_map(run, steps, f"visits of {title}", title, "visits", group, seeds)
+        for title, seeds in shown.items()
     )
 
 
@@ -234,7 +287,9 @@ def _paths(run: RunFolder) -> tuple[Paths, ...]:
         match = re.fullmatch(r"step_(\d+)/positions", name)
         episodes = [_to_its_end(episode) for episode in positions]
         if match and any(map(len, episodes)):
-            groups.append(path_group(int(match[1]), [episode for episode in episodes if len(episode)]))
+            groups.append(
+                path_group(int(match[1]), [episode for episode in episodes if len(episode)])
+            )
     title = "Episodes of the policies of its checkpoints"
     labels = axis_labels(run.config)
     alike = equal_scales(run.config)
@@ -265,6 +320,8 @@ def _command(run: RunFolder) -> str:
     env = settings.pop("env")
     kind = OnPolicyConfig if on_policy else ExploreConfig
     if not on_policy and settings["reward"] != "element":
-        settings = {name: value for name, value in settings.items() if name not in SETTINGS_OF_ELEMENT}
+        settings = {
+            name: value for name, value in settings.items() if name not in SETTINGS_OF_ELEMENT
+        }
     options = options_of(settings, to_json(dataclasses.asdict(kind(env))))
     return shlex.join(["element", "on-policy" if on_policy else "explore", env, *options])

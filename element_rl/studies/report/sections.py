@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from element_rl.studies.engine.results import CellRecord, Results
 from element_rl.studies.report.drawings import map_groups
 from element_rl.studies.report.html_tables import html_table, method_mark
-from element_rl.studies.results import CellRecord, Results
 
 Colours = Mapping[str, int]  # a method's name → which colour it has
 
@@ -19,14 +19,23 @@ _MARKS = {"done": "✓", "failed": "✕", "missing": "○"}
 
 
 def body(results: Results, colours: Colours, facts: Mapping[str, str] | None = None) -> str:
-    """Everything between the head and the scripts of a page. `facts` stand below its title instead of a study's."""
+    """Everything between the head and the scripts of a page. `facts` stand below its title instead
+    of a study's."""
     sections = [
         ("findings", "Findings", _findings(results)),
         ("tables", "Tables", _tables(results, colours)),
-        ("curves", "Curves", _drawings("curves", [(item.title, item.note) for item in results.curves])),
+        (
+            "curves",
+            "Curves",
+            _drawings("curves", [(item.title, item.note) for item in results.curves]),
+        ),
         ("maps", "Maps", _drawings("maps", [(group.title, "") for group in map_groups(results)])),
         ("paths", "Trajectories", _drawings("paths", [(item.title, "") for item in results.paths])),
-        ("scatters", "Scatter", _drawings("scatters", [(item.title, item.note) for item in results.scatters])),
+        (
+            "scatters",
+            "Scatter",
+            _drawings("scatters", [(item.title, item.note) for item in results.scatters]),
+        ),
         ("cells", "Cells of the grid", _cells(results.cells, colours)),
         ("configuration", "Configuration", _configuration(results.settings)),
         ("provenance", "Where it comes from", _provenance(results.provenance)),
@@ -40,7 +49,8 @@ def body(results: Results, colours: Colours, facts: Mapping[str, str] | None = N
     )
     return (
         f'{_header(results, facts)}<nav aria-label="Sections"><ul>{links}</ul></nav><main>'
-        "<noscript><p>The drawings of this page need JavaScript; its text and tables do not.</p></noscript>"
+        "<noscript><p>The drawings of this page need JavaScript; its text and tables do "
+        "not.</p></noscript>"
         f"{parts}</main>"
     )
 
@@ -112,10 +122,28 @@ def _cells(cells: Sequence[CellRecord], colours: Colours) -> str:
     if not cells:
         return ""
     rows = [
-        (cell.name, cell.env, cell.method, cell.seeds, cell.steps, cell.state, cell.seconds, cell.reason or None)
+        (
+            cell.name,
+            cell.env,
+            cell.method,
+            cell.seeds,
+            cell.steps,
+            cell.state,
+            cell.seconds,
+            cell.reason or None,
+        )
         for cell in cells
     ]
-    columns = ("cell", "environment", "method", "seeds", "steps per seed", "state", "seconds", "reason")
+    columns = (
+        "cell",
+        "environment",
+        "method",
+        "seeds",
+        "steps per seed",
+        "state",
+        "seconds",
+        "reason",
+    )
     every = html_table(columns, rows, "Every cell", colours)
     return (
         f"<p>{_states(cells)}.</p>{_cell_grid(cells, colours)}{_failures(cells)}"
@@ -126,7 +154,9 @@ def _cells(cells: Sequence[CellRecord], colours: Colours) -> str:
 def _cell_grid(cells: Sequence[CellRecord], colours: Colours) -> str:
     """Environments down, methods across, one mark per cell."""
     methods = list(dict.fromkeys(cell.method for cell in cells))
-    heads = "".join(f'<th scope="col">{method_mark(method, colours)}{text(method)}</th>' for method in methods)
+    heads = "".join(
+        f'<th scope="col">{method_mark(method, colours)}{text(method)}</th>' for method in methods
+    )
     lines = []
     for env in dict.fromkeys(cell.env for cell in cells):
         fields = []
@@ -152,7 +182,8 @@ def _cell_mark(cell: CellRecord) -> str:
 
 def _failures(cells: Sequence[CellRecord]) -> str:
     lines = "".join(
-        f"<li><b>{text(cell.name)}</b> {text(cell.state)}: {text(cell.reason or 'no reason was recorded')}</li>"
+        f"<li><b>{text(cell.name)}</b> {text(cell.state)}: "
+        f"{text(cell.reason or 'no reason was recorded')}</li>"
         for cell in cells
         if cell.state == "failed" or cell.reason
     )
@@ -167,8 +198,12 @@ def _configuration(settings: Mapping[str, Any]) -> str:
 
 def _entries(values: Mapping[str, Any]) -> str:
     """Plain values as a list of terms, objects folded below it."""
-    plain = {name: value for name, value in values.items() if not (isinstance(value, Mapping) and value)}
-    terms = "".join(f"<div><dt>{text(name)}</dt><dd>{_value(value)}</dd></div>" for name, value in plain.items())
+    plain = {
+        name: value for name, value in values.items() if not (isinstance(value, Mapping) and value)
+    }
+    terms = "".join(
+        f"<div><dt>{text(name)}</dt><dd>{_value(value)}</dd></div>" for name, value in plain.items()
+    )
     folded = "".join(
         f"<details><summary>{text(name)}</summary>{_entries(value)}</details>"
         for name, value in values.items()
@@ -189,7 +224,8 @@ def _value(value: Any) -> str:
 
 
 def _provenance(provenance: Mapping[str, Any]) -> str:
-    """Commit, date and the like, then each group of facts (versions, hardware) under its own heading."""
+    """Commit, date and the like, then each group of facts (versions, hardware) under its own
+    heading."""
     plain = {name: value for name, value in provenance.items() if not isinstance(value, Mapping)}
     groups = "".join(
         f"<div><h3>{text(name.replace('_', ' ').capitalize())}</h3>{_entries(value)}</div>"

@@ -1,0 +1,1 @@
+"""The commands of `element`, a file each, imported when they are used."""

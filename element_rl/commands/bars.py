@@ -1,0 +1,217 @@
+"""Bars of progress on a terminal; elsewhere, as in a log file, a line now and then.
+
+A row says, in this order: a bar, how far it is, how long it will take, how fast it is, and what is
+measured. The bar, the speed and the time left count the same thing, the steps of one seed: what is
+left, divided by the speed, is the time left. Where a terminal is too narrow for all of it, the last
+measures are left out, never the count or the time.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions
+from rich.measure import Measurement
+from rich.progress import BarColumn, ProgressColumn, Task, TaskID, TextColumn
+from rich.progress import Progress as Bars
+from rich.table import Column
+from rich.text import Text
+
+from element_rl.runs.watching import Progress
+
+LINES = 20  # of progress, where there is no terminal for a bar
+STEPS_PER_LINE = 100_000  # where nobody knows how many there will be
+WIDEST_BAR, NARROWEST_BAR, BAR_SHARE = 40, 8, 6  # of the terminal the bar has one part in six
+GAP = "  "  # between two measures
+
+Status = Callable[[Progress], Sequence[str]]  # what is measured, the most telling first
+
+
+@contextlib.contextmanager
+def bar_or_lines(
+    console: Console, unit: str, total: int | None, status: Status, one: str = "seed"
+) -> Iterator[Callable[[Progress], None]]:
+    """A watcher that draws a bar on a terminal, and elsewhere prints a line now and then.
+
+    The bar counts `unit`s of each `one`: steps of a seed, updates of an agent.
+    """
+    if not draws_bars(console):
+        yield _noting(_line_printer(unit, status, one), console)
+        return
+    with Bars(*row_columns(console), console=console) as bars:
+        task = bars.add_task("", total=total, unit=unit, one=one, parts=("starting",), agents=1)
+        yield _noting(lambda progress: _show(bars, task, progress, status), console)
+
+
+@contextlib.contextmanager
+def stages_or_lines(
+    console: Console,
+    units: Mapping[str, str],
+    status: Callable[[str, Progress], Sequence[str]],
+    one: str = "seed",
+) -> Iterator[Callable[[str, Progress], None]]:
+    """The same for work in several stages: a bar for each, under its name. `units`: stage → what
+    its bar counts.
+
+    A stage with an empty unit tells its speed itself, among what is measured.
+    """
+    width = max(map(len, units))
+    if not draws_bars(console):
+        printers: dict[str, Callable[[Progress], None]] = {}
+
+        def line(stage: str, progress: Progress) -> None:
+            if stage not in printers:
+                printers[stage] = _line_printer(
+                    units[stage], lambda now: status(stage, now), one, f"{stage:<{width}} "
+                )
+            printers[stage](progress)
+
+        yield line
+        return
+    name = TextColumn(f"{{task.description:<{width}}}", table_column=Column(no_wrap=True))
+    with Bars(name, *row_columns(console), console=console) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def watch(stage: str, progress: Progress) -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(
+                    stage, total=progress.steps, unit=units[stage], one=one, parts=(), agents=1
+                )
+            _show(bars, tasks[stage], progress, lambda now: status(stage, now))
+
+        yield watch
+
+
+def draws_bars(console: Console) -> bool:
+    """Whether somebody watches. (Not `is_terminal`, which a variable of the environment can force
+    on a file.)"""
+    return console.file.isatty()
+
+
+def row_columns(
+    console: Console, count: ProgressColumn | None = None
+) -> tuple[ProgressColumn, ...]:
+    """Bar, count, time left and text of a row; tasks need the fields `parts`, `unit`, `one` and
+    `agents`."""
+    width = min(WIDEST_BAR, max(NARROWEST_BAR, console.width // BAR_SHARE))
+    bar = BarColumn(bar_width=width, table_column=Column(no_wrap=True))
+    return (
+        bar,
+        count or _Count(table_column=Column(no_wrap=True)),
+        _TimeLeft(Column(no_wrap=True)),
+        _Measures(),
+    )
+
+
+def speed_text(speed: float, unit: str, one: str, agents: int) -> str:
+    """How fast each of the agents is."""
+    number = f"{speed:,.0f}" if speed >= 10 else f"{speed:.1f}"
+    return f"{number} {unit}/s" + (f" per {one}" if agents > 1 else "")
+
+
+def _noting(watch: Callable[[Progress], None], console: Console) -> Callable[[Progress], None]:
+    """The same watcher, which also prints a run's note, once: above the bar, or among the lines."""
+    printed = {""}
+
+    def tell(progress: Progress) -> None:
+        watch(progress)
+        if progress.note not in printed:
+            printed.add(progress.note)
+            console.print(
+                progress.note, style="bold", markup=False, highlight=False, soft_wrap=True
+            )
+
+    return tell
+
+
+def _show(bars: Bars, task: TaskID, progress: Progress, status: Status) -> None:
+    parts = (progress.doing,) if progress.doing else tuple(status(progress))
+    bars.update(
+        task,
+        completed=progress.step,
+        total=progress.steps or None,
+        parts=parts,
+        agents=progress.agents,
+        idle=bool(progress.doing),
+    )
+
+
+def _line_printer(
+    unit: str, status: Status, one: str, before: str = ""
+) -> Callable[[Progress], None]:
+    printed = [0]
+
+    def watch(progress: Progress) -> None:
+        known = bool(progress.steps)
+        part = progress.step * LINES // progress.steps if known else progress.step // STEPS_PER_LINE
+        if part > printed[0] and not progress.doing:
+            printed[0] = part
+            of = f" / {progress.steps:,}" if known else ""
+            speed = speed_text(
+                progress.steps_per_second / progress.agents, unit, one, progress.agents
+            )
+            parts = GAP.join([*([speed] if unit else []), *status(progress)])
+            print(f"{before}{progress.step:>10,}{of}{GAP}{parts}", flush=True)
+
+    return watch
+
+
+class _Count(ProgressColumn):
+    """How many of how many, as wide as it will ever be."""
+
+    def render(self, task: Task) -> Text:
+        done = f"{int(task.completed):,}"
+        if task.total is None:
+            return Text(done, style="progress.download")
+        total = f"{int(task.total):,}"
+        return Text(f"{done:>{len(total)}}/{total}", style="progress.download")
+
+
+class _TimeLeft(ProgressColumn):
+    """Hours, minutes and seconds."""
+
+    max_refresh = 0.5  # seconds between two numbers, so that they can be read
+
+    def __init__(self, table_column: Column) -> None:
+        super().__init__(table_column=table_column)
+
+    def render(self, task: Task) -> Text:
+        seconds = task.time_remaining
+        if task.total is None or seconds is None:
+            return Text("-:--:-- left", style="progress.remaining")
+        minutes, second = divmod(int(seconds), 60)
+        return Text(
+            f"{minutes // 60}:{minutes % 60:02}:{second:02} left", style="progress.remaining"
+        )
+
+
+class _Measures(ProgressColumn):
+    """Speed and measures, as many as there is room for."""
+
+    def render(self, task: Task) -> "_AsManyAsFit":
+        fields: dict[str, Any] = task.fields
+        speed = task.finished_speed or task.speed
+        if speed is None or not fields["unit"] or fields.get("idle"):
+            return _AsManyAsFit(fields["parts"])
+        return _AsManyAsFit(
+            (speed_text(speed, fields["unit"], fields["one"], fields["agents"]), *fields["parts"])
+        )
+
+
+class _AsManyAsFit:
+    """Pieces of text on one line, without those at the end for which there is no room."""
+
+    def __init__(self, parts: Sequence[str]) -> None:
+        self.parts = tuple(parts)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(1, max(cell_len(GAP.join(self.parts)), 1)).clamp(
+            max_width=options.max_width
+        )
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        count = len(self.parts)
+        while count > 1 and cell_len(GAP.join(self.parts[:count])) > options.max_width:
+            count -= 1
+        yield Text(GAP.join(self.parts[:count]), no_wrap=True, overflow="ellipsis")

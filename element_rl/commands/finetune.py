@@ -1,0 +1,241 @@
+"""`element finetune`: a policy that explored becomes a head start on its task."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from element_rl.agents.a3c import A3CConfig
+from element_rl.agents.sac import SACConfig
+from element_rl.agents.td3 import TD3Config
+from element_rl.commands.bars import stages_or_lines
+from element_rl.commands.options import read_options
+from element_rl.runs.folder import RunError, RunFolder
+from element_rl.runs.stopping import INTERRUPTED, stop_signals
+from element_rl.runs.watching import Interrupted
+from element_rl.runs.watching import Progress as RunProgress
+from element_rl.storage.files import read_json_object
+from element_rl.storage.settings import settings_from_json
+from element_rl.training.finetune.comparison import number_text
+from element_rl.training.finetune.config import FinetuneConfig
+from element_rl.training.finetune.training import (
+    Stage,
+    Watcher,
+    finetune,
+    form_of,
+    steps_finished,
+    stored_transfer,
+)
+from element_rl.training.off_policy.config import ExploreConfig
+from element_rl.training.on_policy.config import OnPolicyConfig
+
+WORDS: dict[Stage, str] = {
+    "choosing": "choosing",
+    "transferred": "transferred",
+    "scratch": "from scratch",
+}
+UNITS = {"choosing": "episodes", "transferred": "steps", "from scratch": "steps"}
+NO_RUN = Path("RUN")  # stands where none was named, as the help text shows it
+LEARNERS: dict[str, type[Any]] = {"sac": SACConfig, "td3": TD3Config, "a3c": A3CConfig}
+
+
+@dataclass(frozen=True)
+class FinetuneCommand:
+    """Transfer to each agent's task the policy of its best checkpoint and train it there, beside
+    agents from scratch.
+
+    Runs of element explore go on with their agent, those of element on-policy and element mario
+    with A3C. The same command, given again, goes on where it stopped.
+    """
+
+    config: Annotated[FinetuneConfig, tyro.conf.arg(name="")]
+    # Folder where everything goes. (default: runs/RUN-finetuned)
+    out: Path | None = None
+    # Folder of a fine-tuning to continue; settings are taken from it. (default: a new one begins)
+    resume: Path | None = None
+    # The learner of robots, soft actor-critic; what is not given stays as in the run.
+    sac: SACConfig = field(default_factory=SACConfig)
+    # The learner of robots that explored with TD3; what is not given stays as in the run.
+    td3: TD3Config = field(default_factory=TD3Config)
+    # The learner on screens, asynchronous advantage actor-critic; what is not given stays as in the
+    # run.
+    a3c: A3CConfig = field(default_factory=A3CConfig)
+
+
+def main(arguments: list[str]) -> int:
+    command = _parsed(arguments)
+    config, folder = (
+        command.config,
+        command.resume or command.out or _default_folder(command.config),
+    )
+    task = form_of(config).task
+    resumes = command.resume is not None or stored_transfer(folder) is not None
+    if resumes and (done := steps_finished(config, folder)) >= task.steps:
+        print(
+            f"{folder} is finished at step {done:,}; to train for longer, choose another --out and "
+            "--steps."
+        )
+        _show(config, task, folder, read_json_object(folder / "summary.json"), fresh=False)
+        return 0
+    try:
+        with stop_signals() as stop, watching(config, task) as watch:
+            summary = finetune(config, folder, watch, stop, resume=resumes)
+    except Interrupted as interrupted:
+        if stored_transfer(folder) is None:
+            print("Stopped while choosing; nothing was written. Begin again with the same command.")
+        else:
+            print(
+                f"Stopped at step {interrupted.step:,}. Continue with: element finetune --resume "
+                f"{folder}"
+            )
+        return INTERRUPTED
+    _show(config, task, folder, summary)
+    return 0
+
+
+def _parsed(arguments: list[str]) -> FinetuneCommand:
+    """Twice: only when it is known which run, its settings can be the defaults of the learner's."""
+    blank = FinetuneCommand(FinetuneConfig(NO_RUN))
+    first = read_options(FinetuneCommand, arguments, "element finetune", blank)
+    config = first.config
+    if first.resume is not None:
+        stored = stored_transfer(first.resume)
+        if stored is None:
+            raise RunError(
+                f"There is no fine-tuning in {first.resume}: give the --out folder of an earlier "
+                "one."
+            )
+        config = settings_from_json(FinetuneConfig, stored["config"])
+    elif config.run == NO_RUN:
+        raise ValueError("Name the run whose policies are to be transferred: element finetune RUN.")
+    settings = RunFolder.open(config.run).config.get("settings")
+    of_run = {name: _learner_of(settings, name, kind) for name, kind in LEARNERS.items()}
+    defaults: dict[str, Any] = {
+        name: getattr(config, name) or learner for name, learner in of_run.items()
+    }
+    default = dataclasses.replace(first, config=config, **defaults)
+    command = read_options(FinetuneCommand, arguments, "element finetune", default)
+    asked = {name: getattr(command, name) for name in LEARNERS}
+    given: dict[str, Any] = {
+        name: None if asked[name] == of_run[name] else asked[name] for name in LEARNERS
+    }
+    return dataclasses.replace(command, config=dataclasses.replace(command.config, **given))
+
+
+def _learner_of(settings: Any, name: str, kind: type[Any]) -> Any:
+    """The run's settings of its learner; those of a folder that is no such run are complained of
+    later."""
+    own = settings.get(name) if isinstance(settings, dict) else None
+    return settings_from_json(kind, own) if isinstance(own, dict) else kind()
+
+
+def _default_folder(config: FinetuneConfig) -> Path:
+    return Path("runs") / f"{config.run.resolve().name}-finetuned"
+
+
+@contextlib.contextmanager
+def watching(config: FinetuneConfig, task: ExploreConfig | OnPolicyConfig) -> Iterator[Watcher]:
+    """A bar per stage on a terminal, lines elsewhere."""
+    console = Console()
+    agents = f"{task.seeds} seed{'s' if task.seeds > 1 else ''}"
+    scratch = ", then as many from scratch" if config.compare else ""
+    console.print(
+        f"[bold]{task.env}[/bold], policies of {config.run}, {task.steps:,} steps × "
+        f"{agents}{scratch}"
+    )
+    with stages_or_lines(console, UNITS, lambda stage, progress: _status(progress)) as watch:
+        yield lambda stage, progress: watch(WORDS[stage], progress)
+
+
+def _status(progress: RunProgress) -> list[str]:
+    task_return = progress.latest.get("extrinsic_return", np.nan)
+    return [f"return {number_text(task_return)}"] if np.isfinite(task_return) else []
+
+
+def _show(
+    config: FinetuneConfig,
+    task: ExploreConfig | OnPolicyConfig,
+    folder: Path,
+    summary: dict[str, Any],
+    fresh: bool = True,
+) -> None:
+    """What came of it; the figure of a run that is not `fresh` is drawn only if it is not there."""
+    from element_rl.plots import save_figure
+    from element_rl.plots.transfer import transfer_curves
+
+    if config.compare:
+        Console().print(_comparison_table(summary))
+        print(f"Per seed: {folder / 'table.md'}")
+    else:
+        run = RunFolder.open(folder)
+        if fresh or not (run.figures_path / "transfer.png").exists():
+            figure = transfer_curves({"transferred": run}, summary["zero_shot_return"])
+            for kind in ("png", "svg"):
+                save_figure(figure, run.figures_path / f"transfer.{kind}")
+        print(f"Zero-shot return {_numbers(summary['zero_shot_return'])}")
+        print(f"Final return {_numbers(summary['extrinsic_return'])}")
+    print(f"Figure: {folder / 'figures' / 'transfer.png'}")
+    print(f"Fine-tuning: {folder}")
+    final = (
+        summary["transferred"]["final_return"] if config.compare else summary["extrinsic_return"]
+    )
+    if (
+        config.anchor == 0
+        and isinstance(task, ExploreConfig)
+        and (lost := _lost(summary["zero_shot_return"], final))
+    ):
+        print(
+            f"{lost} --anchor 1 --anchor-halflife {max(config.steps // 10, 1)} would hold the "
+            "actors near it."
+        )
+
+
+def _lost(zero_shot: Sequence[float], final: Sequence[float | None]) -> str:
+    """A sentence, if most agents end with less than they could do before they learned anything of
+    the task."""
+    less = [end is not None and end < start for start, end in zip(zero_shot, final, strict=True)]
+    return (
+        f"{sum(less)} of {len(less)} agents can do less now than the policy they began with."
+        if np.mean(less) > 0.5
+        else ""
+    )
+
+
+def _comparison_table(summary: dict[str, Any]) -> Table:
+    """Means over the seeds, with the range."""
+    table = Table(
+        "", title=f"{summary['env']}, {summary['steps']:,} steps × {len(summary['seeds'])} seeds"
+    )
+    for name in ("transferred", "from scratch"):
+        table.add_column(name, justify="right")
+    table.add_row("zero-shot return", _numbers(summary["zero_shot_return"]), "–")
+    reached = _numbers([summary["return_to_reach"]])
+    labels = {
+        "final_return": "final return",
+        "area_under_curve": "mean return over training",
+        "steps_to_reach": f"steps to a return of {reached}",
+    }
+    for name, label in labels.items():
+        table.add_row(label, *(_numbers(summary[run][name]) for run in ("transferred", "scratch")))
+    return table
+
+
+def _numbers(values: Sequence[float | int | None]) -> str:
+    """Mean and range over the seeds; how many there are where not all have a value."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return "–"
+    missing = f", {len(known)} of {len(values)} seeds" if len(known) < len(values) else ""
+    spread = (
+        f"  ({number_text(min(known))} to {number_text(max(known))}{missing})"
+        if len(values) > 1
+        else ""
+    )
+    return f"{number_text(float(np.mean(known)))}{spread}"

@@ -1,0 +1,369 @@
+"""`element study`: from a name and a scale to a finished report."""
+
+import contextlib
+import dataclasses
+import importlib
+import re
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+from rich.progress import Progress, TextColumn
+from rich.table import Column
+
+from element_rl.commands.bars import draws_bars, row_columns
+from element_rl.commands.options import read_options
+from element_rl.envs.robots import describe
+from element_rl.envs.screens import describe_screen, is_screen
+from element_rl.runs.folder import RunFolder
+from element_rl.runs.stopping import INTERRUPTED, stop_signals
+from element_rl.storage.files import FileError
+from element_rl.studies.engine.grid import (
+    Cell,
+    Scale,
+    Study,
+    cell_folder,
+    is_done,
+    record,
+    with_needs,
+)
+from element_rl.studies.engine.results import FILE, Results
+from element_rl.studies.engine.runner import (
+    Executor,
+    GridProgress,
+    Processes,
+    Watcher,
+    conclude,
+    run_cells,
+)
+from element_rl.studies.engine.tables import show_tables
+from element_rl.studies.tasks import with_learning
+
+SOME_FAILED = 1  # exit code when a cell failed and the others are done
+MODULES = {
+    "coverage": "coverage",
+    "episodic-entropy": "episodic_entropy",
+    "beta": "beta",
+    "trajectories": "trajectories",
+    "additivity": "additivity",
+    "transfer": "transfer",
+    "offline": "offline",
+}
+SIZES = ("samples", "task_steps", "updates")  # of a scale, beside seeds and steps
+LEARNERS = {
+    "conservative_weight": "offline",
+    "anchor": "transfer",
+    "anchor_halflife": "transfer",
+}  # option → its study
+MAZE = "maze"  # no grid of runs: it takes less than a minute
+STOPPING = "Stopping: every running cell writes a checkpoint first; once more to end at once."
+LINE_SECONDS = 30.0  # between two lines of progress where there is no terminal
+
+
+@dataclass(frozen=True)
+class StudyCommand:
+    """Run an experiment of the paper and write its report. The same command, given again, goes on
+    where it stopped."""
+
+    # Which study to run; the list is above.
+    name: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="STUDY")]]
+    # How large it is: smoke takes a minute on a laptop, small an hour on a GPU, paper is the
+    # paper's budget.
+    scale: Literal["smoke", "small", "paper"] = "small"
+    # Folder of the runs, shared by all studies of a scale. (default: runs/studies-SCALE)
+    out: Path | None = None
+    # Environments to run, also ones that show images, such as mario or Rooms-v0.
+    # (default: the scale's)
+    envs: tuple[str, ...] = ()
+    # Methods to run, named as in the tables. (default: all)
+    methods: tuple[str, ...] = ()
+    # How many agents of each method, each with a seed of its own. (default: the scale's)
+    seeds: int | None = None
+    # Environment steps of each agent while it explores. (default: the scale's)
+    steps: int | None = None
+    # Samples taken with each checkpoint's policy in the study trajectories, and of each seed's
+    # dataset in offline. (default: the scale's)
+    samples: int | None = None
+    # Environment steps of each agent that learns a task online, in transfer and offline.
+    # (default: the scale's)
+    task_steps: int | None = None
+    # Updates of each agent that learns from a dataset, in offline. (default: the scale's)
+    updates: int | None = None
+    # Weight of CQL's conservative term in offline: how much it keeps to its data.
+    # (default: 5; on screens 1)
+    conservative_weight: float | None = None
+    # Cost to the actor of leaving the transferred policy, in transfer. (default: 0, nothing)
+    anchor: float | None = None
+    # Updates in which the cost of --anchor halves, in transfer. (default: it stays)
+    anchor_halflife: float | None = None
+    # Cells of the grid that run at the same time on this machine.
+    together: int = 1
+    # Run only every N-th cell from the I-th (1 to N), given as I/N, for job schedulers; no report.
+    # (default: all cells)
+    slice: str | None = None
+    # Run nothing and report what there is, every cell at the step that all of its environment have
+    # reached.
+    so_far: bool = False
+    # Address of a Ray cluster that runs the cells; auto is the one that this machine belongs to.
+    # (default: this machine runs them)
+    ray: str | None = None
+    # Processors of a cell on the cluster. (default: one per environment, and one)
+    cell_cpus: float | None = None
+    # GPUs of a cell on the cluster; 0.25 puts four cells on one. (default: 1 where it has any)
+    cell_gpus: float | None = None
+
+
+def main(arguments: list[str]) -> int:
+    command = read_options(StudyCommand, arguments, "element study", description=description())
+    if command.name == MAZE:
+        return _maze(command, arguments)
+    study = load_study(command.name)
+    scale = chosen_scale(study, command)
+    cells = chosen_cells(study, scale, command.methods)
+    out = _out(command)
+    written = "element study " + shlex.join(arguments)
+    if command.so_far:
+        if command.slice is not None or command.ray is not None:
+            raise ValueError(
+                "--so-far runs nothing and reports on all cells: leave out --slice and --ray."
+            )
+        show(
+            conclude(study, command.scale, scale, cells, out, written, unfinished=True),
+            out / study.name,
+        )
+        return 0
+    mine = sliced(cells, command.slice)
+    if command.slice is not None:
+        mine = [
+            cell
+            for cell in mine
+            if all(need in mine or is_done(cell_folder(out, need)) for need in cell.needs)
+        ]
+    executor = _executor(command)  # before the signals below: Ray has a handler of its own
+    title = f"{study.name}, {command.scale}: {len(mine)} cells"
+    with stop_signals(STOPPING) as stop, watching(title, mine) as watch:
+        complete = run_cells(mine, out, executor, watch, stop)
+    if not complete:
+        print(f"Stopped. Continue with: {written}")
+        return INTERRUPTED
+    failed = [entry for entry in (record(out, cell) for cell in mine) if entry.state != "done"]
+    for entry in failed:
+        print(f"Failed: {entry.name}: {entry.reason or 'see its cell.log'}", file=sys.stderr)
+    if command.slice is not None:
+        print(f"{len(mine) - len(failed)} of {len(mine)} cells of slice {command.slice} are done.")
+        if waiting := len(sliced(cells, command.slice)) - len(mine):
+            print(
+                f"{waiting} more need cells of other slices: give the command again when those are "
+                "done."
+            )
+        print(
+            "The report is made by the same command without --slice, which runs nothing that is "
+            "done."
+        )
+    elif len(failed) < len(cells):
+        show(conclude(study, command.scale, scale, cells, out, written), out / study.name)
+    return SOME_FAILED if failed else 0
+
+
+def description() -> str:
+    """What `element study --help` begins with: a line for each study."""
+    titles = {name: load_study(name).title for name in MODULES}
+    titles[MAZE] = "How are rewards assigned? Tabular agents in a small maze"
+    width = max(map(len, titles))
+    lines = [f"  {name:<{width}}  {title}" for name, title in titles.items()]
+    return "\n".join([str(StudyCommand.__doc__), "", "The studies:", *lines])
+
+
+def _maze(command: StudyCommand, arguments: Sequence[str]) -> int:
+    from element_rl.commands.maze import SMOKE, run_maze_study
+    from element_rl.studies.maze import MazeConfig
+
+    config = SMOKE if command.scale == "smoke" else MazeConfig()
+    config = dataclasses.replace(
+        config, seeds=command.seeds or config.seeds, steps=command.steps or config.steps
+    )
+    run_maze_study(config, _out(command) / MAZE, "element study " + shlex.join(arguments))
+    return 0
+
+
+def _out(command: StudyCommand) -> Path:
+    return command.out or Path("runs") / f"studies-{command.scale}"
+
+
+def load_study(name: str) -> Study:
+    """A study by its name."""
+    if name not in MODULES:
+        raise ValueError(
+            f"There is no study {name!r}; choose one of {', '.join([*MODULES, MAZE])}."
+        )
+    study = importlib.import_module(f"element_rl.studies.{MODULES[name]}").STUDY
+    assert isinstance(study, Study)
+    return study
+
+
+def chosen_scale(study: Study, command: StudyCommand) -> Scale:
+    """The study's scale with what the user asked for instead."""
+    scale = study.scales[command.scale]
+    for name in ("seeds", "steps", "together", *SIZES):
+        value = getattr(command, name)
+        if value is not None and value < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {value}.")
+    envs = tuple(dict.fromkeys(_full_name(env, study, scale) for env in command.envs)) or scale.envs
+    screens = None if scale.screens is None else _resized(scale.screens, envs, command)
+    scale = dataclasses.replace(_resized(scale, envs, command), screens=screens)
+    learning = {name: value for name in LEARNERS if (value := getattr(command, name)) is not None}
+    for name in learning:
+        if LEARNERS[name] != study.name:
+            raise ValueError(
+                f"--{name.replace('_', '-')} is of the study {LEARNERS[name]}, not of {study.name}."
+            )
+    return with_learning(scale, **learning) if learning else scale
+
+
+def _resized(scale: Scale, envs: tuple[str, ...], command: StudyCommand) -> Scale:
+    """The scale for these environments, as large as the user asked for; one it does not know gets
+    its most steps."""
+    largest = max(scale.steps.values())
+    steps = {env: command.steps or scale.steps.get(env, largest) for env in envs}
+    sizes = {name: getattr(command, name) or getattr(scale, name) for name in SIZES}
+    return dataclasses.replace(
+        scale, envs=envs, seeds=command.seeds or scale.seeds, steps=steps, **sizes
+    )
+
+
+def _full_name(env: str, study: Study, scale: Scale) -> str:
+    """An environment's name with its version, and with the module that registers it, if it was
+    given."""
+    if is_screen(env) and scale.screens is None:
+        raise ValueError(
+            f"The study {study.name} is of robots, and {env} shows images: choose a robot, or the "
+            "study coverage, "
+            "episodic-entropy, trajectories, offline or transfer."
+        )
+    spec = describe_screen(env) if is_screen(env) else describe(env)
+    if study.needs_map and spec.coverage_bounds is None:
+        raise ValueError(
+            f"The study {study.name} asks where agents have been, and {spec.name} has no coverage "
+            "map; choose a robot, "
+            "PointMaze, Rooms-v0, mario, or the study episodic-entropy."
+        )
+    return spec.name
+
+
+def chosen_cells(study: Study, scale: Scale, methods: Sequence[str]) -> list[Cell]:
+    """The grid, or those of its methods that were named; with all that these need."""
+    cells = list(study.cells(scale))
+    known = list(dict.fromkeys(cell.method for cell in cells))
+    if unknown := [method for method in methods if method not in known]:
+        raise ValueError(
+            f"The study {study.name} has no method {unknown[0]!r}; it has {', '.join(known)}."
+        )
+    return with_needs(
+        [cell for cell in cells if not methods or cell.method in (*methods, *study.references)]
+    )
+
+
+def sliced(cells: Sequence[Cell], text: str | None) -> list[Cell]:
+    """Every N-th cell from the I-th, for "I/N"."""
+    if text is None:
+        return list(cells)
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise ValueError(f"--slice takes I/N with 1 ≤ I ≤ N, such as 2/4; got {text!r}.")
+    return list(cells[int(match[1]) - 1 :: int(match[2])])
+
+
+def show(results: Results, folder: Path) -> None:
+    """Findings and tables, and where everything is."""
+    show_tables(results)
+    for sentence in results.findings:
+        print(sentence)
+    print(f"\nReport: {folder / 'report.html'}")
+
+
+def _executor(command: StudyCommand) -> Executor:
+    if command.ray is None:
+        return Processes(command.together)
+    from element_rl.studies.engine.cluster import RayTasks
+
+    return RayTasks(command.ray, command.cell_cpus, command.cell_gpus)
+
+
+@contextlib.contextmanager
+def watching(title: str, cells: Sequence[Cell]) -> Iterator[Watcher]:
+    """A bar over all steps of the grid on a terminal; elsewhere a line when something changed, or
+    now and then."""
+    print(title, flush=True)
+    console = Console()
+    if not draws_bars(console):
+        yield _line_printer()
+        return
+    share = TextColumn("{task.percentage:3.0f} %", table_column=Column(no_wrap=True))
+    # Cells report seldom, and some are much faster than others: speeds of the last hour are
+    # averaged.
+    with Progress(
+        *row_columns(console, share), console=console, speed_estimate_period=3600.0
+    ) as bar:
+        task = bar.add_task(
+            "study",
+            total=sum(cell.steps * cell.seeds for cell in cells),
+            unit="",
+            parts=("starting",),
+        )
+        yield lambda now: bar.update(task, completed=now.steps_done, parts=tuple(_status(now)))
+
+
+def _line_printer() -> Watcher:
+    began, before = (
+        time.monotonic(),
+        [0],
+    )  # steps done when this process began: an earlier one's speed tells nothing
+    last: list[object] = [None, 0.0]
+
+    def watch(now: GridProgress) -> None:
+        if last[0] is None:
+            before[0] = now.steps_done
+        counts = (now.done, now.failed, now.running)
+        if counts == last[0] and time.monotonic() - float(str(last[1])) < LINE_SECONDS:
+            return
+        last[:] = [counts, time.monotonic()]
+        rate = (now.steps_done - before[0]) / max(time.monotonic() - began, 1e-9)
+        left = f", {(now.steps - now.steps_done) / rate / 60:.0f} min left" if rate > 0 else ""
+        print(
+            f"{now.steps_done / max(now.steps, 1):4.0%}  {'; '.join(_status(now))}{left}",
+            flush=True,
+        )
+
+    return watch
+
+
+def _status(now: GridProgress) -> list[str]:
+    failed = f", {now.failed} failed" if now.failed else ""
+    running = [f"running {', '.join(now.running)}"] if now.running else []
+    return [f"{now.done} of {now.cells} cells done{failed}", *running]
+
+
+def report(folder: Path, out: Path | None) -> Path:
+    """The page of a study again, from its results, or the page of a run; which of them is seen by
+    what is in the folder."""
+    from element_rl.studies.report import write_report, write_run_report
+
+    example = "such as runs/Ant-v5-element-0 or runs/studies-small/coverage"
+    if not folder.is_dir():
+        raise FileError(
+            f"There is no folder {folder}: name the folder of a run or of a study, {example}."
+        )
+    if (folder / FILE).exists():
+        return write_report(folder, out)
+    if (folder / "config.json").exists():
+        return write_run_report(RunFolder.open(folder), out)
+    raise FileError(
+        f"{folder} holds neither a run (config.json) nor the results of a study ({FILE}): name a "
+        f"folder that does, {example}."
+    )

@@ -1,6 +1,0 @@
-"""`element offline`: agents that learn a task from datasets, without acting to learn."""
-
-from element_rl.offline.config import OfflineConfig
-from element_rl.offline.training import create_offline_run, reopen_offline_run, train_offline
-
-__all__ = ["OfflineConfig", "create_offline_run", "reopen_offline_run", "train_offline"]

@@ -1,0 +1,195 @@
+"""The replay: a ring of records with notes, on the device, and its ledger, on the host.
+
+Arrays carry the population axis P. Records arrive in chunks, in time order; an observation is
+stored once, the record after it holds its successor, and each episode ends with one record
+(`final`) that has a last observation and no action.
+
+    slot      i       i+1      i+2      i+3
+    record    o0 a0   o1 a1    o2 –     o0 a0 …       an episode of two transitions, then the next one
+
+Transition i is (o_i, a_i, o_{i+1}), and its *notes* (what an intrinsic reward wrote down about it)
+stand in slot i. It can be sampled once its episode has ended. The ledger knows which slots belong
+to which episode, and so which transitions may be drawn; whole episodes are dropped, oldest first,
+before their slots are written again.
+
+An agent may act in E environments. Each has every E-th slot of the agent's ring, from slot e on,
+for a ring of its own: what is said above of slots i and i + 1 then holds of slots i and i + E. With
+E = 1 they are the same. The step of a transition counts those of all environments, which take
+turns: the t-th of environment e is step t E + e of the agent.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+NoteShapes = Mapping[str, tuple[int, ...]]
+
+
+class Replay(NamedTuple):
+    """Device arrays of all agents; everything about slot i of an agent is in row i."""
+
+    observation: Float[Array, "P N O"]
+    action: Float[Array, "P N A"]
+    extrinsic_reward: Float[Array, "P N"]
+    terminated: Bool[Array, "P N"]
+    state: Float[Array, "P N D"]  # the encoded observation
+    sampleable: Int[
+        Array, "P N"
+    ]  # rings of the slots that may be drawn, in the order their episodes ended
+    notes: dict[str, Array]  # each [P, N, ...]
+
+
+class Records(NamedTuple):
+    """New records of every agent and the slots they go to; slot N means padding."""
+
+    observation: Float[Array, "P R O"]
+    action: Float[Array, "P R A"]
+    extrinsic_reward: Float[Array, "P R"]
+    terminated: Bool[Array, "P R"]
+    state: Float[Array, "P R D"]
+    slot: Int[Array, "P R"]
+
+
+class Transitions(NamedTuple):
+    """A batch for one agent: what a reward may look at. `state` is that of the next observation."""
+
+    observation: Float[Array, "B O"]
+    action: Float[Array, "B A"]
+    next_observation: Float[Array, "B O"]
+    extrinsic_reward: Float[Array, " B"]
+    terminated: Bool[Array, " B"]
+    state: Float[Array, "B D"]
+    notes: dict[str, Array]  # each [B, ...]
+
+
+class Episode(NamedTuple):
+    """A finished episode of one agent, padded: row t is its t-th transition, `state` that of the
+    next observation."""
+
+    observation: Float[Array, "T O"]
+    action: Float[Array, "T A"]
+    next_observation: Float[Array, "T O"]
+    extrinsic_reward: Float[Array, " T"]
+    terminated: Bool[Array, " T"]
+    state: Float[Array, "T D"]
+    mask: Bool[Array, " T"]  # False for padding
+    step: Int[Array, " T"]  # environment steps the agent had taken before each transition
+
+
+def create(
+    num_agents: int,
+    capacity: int,
+    observation_dim: int,
+    action_dim: int,
+    state_dim: int,
+    note_shapes: NoteShapes,
+) -> Replay:
+    """An empty replay of `capacity` slots per agent."""
+    shape = (num_agents, capacity)
+    return Replay(
+        observation=jnp.zeros((*shape, observation_dim)),
+        action=jnp.zeros((*shape, action_dim)),
+        extrinsic_reward=jnp.zeros(shape),
+        terminated=jnp.zeros(shape, bool),
+        state=jnp.zeros((*shape, state_dim)),
+        sampleable=jnp.zeros(shape, jnp.int32),
+        notes={name: jnp.zeros((*shape, *rest)) for name, rest in note_shapes.items()},
+    )
+
+
+def add(replay: Replay, records: Records) -> Replay:
+    """Write records into their slots. They cannot be sampled yet."""
+    agent = jnp.arange(replay.observation.shape[0])[:, None]
+
+    def write(stored: Array, new: Array) -> Array:
+        return stored.at[agent, records.slot].set(new, mode="drop")
+
+    return replay._replace(
+        observation=write(replay.observation, records.observation),
+        action=write(replay.action, records.action),
+        extrinsic_reward=write(replay.extrinsic_reward, records.extrinsic_reward),
+        terminated=write(replay.terminated, records.terminated),
+        state=write(replay.state, records.state),
+    )
+
+
+def read_episode(
+    replay: Replay,
+    agent: Int[Array, ""],
+    start: Int[Array, ""],
+    length: Int[Array, ""],
+    step: Int[Array, ""],
+    rows: int,
+    num_envs: int = 1,
+) -> Episode:
+    """The episode of `length` transitions that begins at slot `start`, padded to `rows`."""
+    row = jnp.arange(rows, dtype=jnp.int32)
+    slot = (start + num_envs * row) % replay.observation.shape[1]
+    next_slot = (slot + num_envs) % replay.observation.shape[1]
+    return Episode(
+        observation=replay.observation[agent, slot],
+        action=replay.action[agent, slot],
+        next_observation=replay.observation[agent, next_slot],
+        extrinsic_reward=replay.extrinsic_reward[agent, slot],
+        terminated=replay.terminated[agent, slot],
+        state=replay.state[agent, next_slot],
+        mask=row < length,
+        step=step + num_envs * row,
+    )
+
+
+def release_episode(
+    replay: Replay,
+    agent: Int[Array, ""],
+    start: Int[Array, ""],
+    length: Int[Array, ""],
+    sample_head: Int[Array, ""],
+    notes: Mapping[str, Array],
+    rows: int,
+    num_envs: int = 1,
+) -> Replay:
+    """Note what the reward said of a finished episode, and let its transitions be sampled."""
+    capacity = replay.observation.shape[1]
+    row = jnp.arange(rows, dtype=jnp.int32)
+    present = row < length
+    slot = jnp.where(present, (start + num_envs * row) % capacity, capacity)  # padding is dropped
+    position = jnp.where(present, (sample_head + num_envs * row) % capacity, capacity)
+    written = {
+        name: stored.at[agent, slot].set(notes[name], mode="drop")
+        for name, stored in replay.notes.items()
+    }
+    return replay._replace(
+        sampleable=replay.sampleable.at[agent, position].set(slot, mode="drop"), notes=written
+    )
+
+
+def sample(
+    replay: Replay,
+    key: PRNGKeyArray,
+    batch_size: int,
+    sample_tail: Int[Array, " E"],
+    sample_count: Int[Array, " E"],
+) -> Transitions:
+    """Transitions drawn uniformly, with replacement, from those released. One agent: no array has
+    the axis P here."""
+    capacity, num_envs = replay.observation.shape[0], sample_tail.shape[0]
+    ends = jnp.cumsum(sample_count)
+    drawn = jax.random.randint(key, (batch_size,), 0, jnp.maximum(ends[-1], 1))
+    env = jnp.sum(
+        drawn[:, None] >= ends[None, :-1], axis=1, dtype=jnp.int32
+    )  # the environment it falls to
+    nth = drawn - (ends - sample_count)[env]
+    slot = replay.sampleable[(sample_tail[env] + num_envs * nth) % capacity]
+    next_slot = (slot + num_envs) % capacity
+    return Transitions(
+        observation=replay.observation[slot],
+        action=replay.action[slot],
+        next_observation=replay.observation[next_slot],
+        extrinsic_reward=replay.extrinsic_reward[slot],
+        terminated=replay.terminated[slot],
+        state=replay.state[next_slot],
+        notes={name: stored[slot] for name, stored in replay.notes.items()},
+    )

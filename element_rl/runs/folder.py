@@ -1,0 +1,389 @@
+"""One run, one folder: settings, metrics and checkpoints that survive being killed at any moment.
+
+    config.json          the settings, written once
+    metrics.csv          one row per logged step and seed
+    events.*             the same numbers for TensorBoard
+    summary.json         what came out
+    random_visits.safetensors    visits per coverage cell of the random policy beside it [P, 100, 100]
+    figures/             written by `element plot`
+    evaluation/          written by `element evaluate`
+    checkpoints/step_000500000/
+        policy.safetensors    parameters of the population [P, ...]; kept for ever
+        visits.safetensors    visits per coverage cell [P, 100, 100]; kept for ever
+        manifest.json         size and SHA-256 of these two
+        resume/               everything else a resumed run needs; kept for the newest checkpoint only
+            arrays.safetensors, files of the caller, manifest.json
+
+Files are written under a temporary name, fsynced and renamed; a checkpoint is a folder that is
+renamed when all of it is on the disk. A name without a leading dot therefore always stands for
+something complete. What belongs to `resume/` is listed in a manifest of its own, so that removing
+it leaves the rest of the checkpoint whole.
+
+Nothing here knows reinforcement learning, and reading a run folder loads neither JAX nor
+TensorBoard's messages.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from element_rl.runs.metrics_log import MetricsLog
+from element_rl.storage.files import (
+    FileError,
+    create_locked,
+    json_text,
+    locked,
+    read_arrays,
+    read_json_object,
+    removing_on_failure,
+    sync,
+    to_json,
+    write_arrays,
+    write_arrays_directly,
+    write_json,
+)
+from element_rl.storage.manifests import MANIFEST, read_manifest, verify, write_manifest
+
+METRIC_COLUMNS = (
+    "step",  # environment steps per seed so far
+    "seed",
+    "episodes",
+    "episode_length",
+    "episodic_entropy",  # bits; matrix Rényi of order 1.001
+    "entropy_saturation",  # episodic entropy / log2(episode length)
+    "coverage",  # unique cells visited
+    "memory_size",
+    "reward_episodic",
+    "reward_lifelong",
+    "extrinsic_return",
+    "critic_loss",
+    "actor_loss",
+    "temperature",
+    "policy_entropy",
+    "q_mean",
+    "env_steps_per_second",
+    "wall_seconds",
+)
+POLICY = "policy.safetensors"
+VISITS = "visits.safetensors"
+RANDOM_VISITS = "random_visits.safetensors"
+RESUME_ARRAYS = "arrays.safetensors"
+
+
+class RunError(FileError):
+    """Something about a run folder that its user can put right; the message is one sentence.
+
+    A single file of it that cannot be written or read, as on a full disk, is a `FileError`: catch
+    that to catch both.
+    """
+
+
+def default_folder(env: str, reward: str, seed: int) -> Path:
+    """Where a run goes unless told otherwise; no package, slash or path is in its name."""
+    label = Path(reward.partition(":")[0]).stem  # of a reward in a file, the file's name
+    return Path("runs") / f"{env.rpartition(':')[2].replace('/', '-')}-{label}-{seed}"
+
+
+class RunFolder:
+    """A run on the disk. Make one with `create`, come back to it with `open`."""
+
+    def __init__(self, path: Path, config: dict[str, Any], metric_columns: Sequence[str]):
+        self.path = path
+        self.config = config
+        self.metrics_path = path / "metrics.csv"
+        self.summary_path = path / "summary.json"
+        self.figures_path = path / "figures"
+        self.evaluation_path = path / "evaluation"
+        self.checkpoints_path = path / "checkpoints"
+        self._metrics = MetricsLog(self.metrics_path, metric_columns)
+        self._let_go: weakref.finalize[..., RunFolder] | None = (
+            None  # of the lock that a new run is made with
+        )
+
+    @classmethod
+    def create(
+        cls,
+        path: str | Path,
+        config: Mapping[str, Any],
+        metric_columns: Sequence[str] = METRIC_COLUMNS,
+    ) -> "RunFolder":
+        """A new run; `metric_columns` becomes the header of metrics.csv.
+
+        Of several processes that create a run in one folder at the same moment one succeeds. The
+        folder is that process's own until it has left `exclusively`, or has dropped what is
+        returned.
+        """
+        path = Path(path)
+        for name in ("config.json", "metrics.csv", "checkpoints"):
+            if (path / name).exists():
+                raise _taken(path, name)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(
+                f"The run folder {path} cannot be made ({error.strerror}): choose another --out."
+            ) from error
+        try:
+            lock = create_locked(path / "config.json", json_text(config))
+        except FileExistsError:
+            raise _taken(path, "config.json") from None
+        run = cls(path, to_json(config), metric_columns)
+        run._let_go = weakref.finalize(run, os.close, lock)
+        return run
+
+    @classmethod
+    def open(cls, path: str | Path, metric_columns: Sequence[str] = METRIC_COLUMNS) -> "RunFolder":
+        """An existing run; `metric_columns` matters only if the run was killed before it logged
+        anything."""
+        path = Path(path)
+        if not path.is_dir():
+            raise RunError(
+                f"There is no run folder {path}: give the --out folder of an earlier run."
+            )
+        if not (path / "config.json").is_file():
+            raise RunError(
+                f"{path} is not a run (it has no config.json): give the --out folder of an earlier "
+                "run."
+            )
+        config = read_json_object(
+            path / "config.json", "restore it from a copy, or start a new run with another --out"
+        )
+        return cls(path, config, metric_columns)
+
+    @contextlib.contextmanager
+    def exclusively(self, wait_seconds: float = 0.0) -> Iterator[None]:
+        """Within this no other process may train in the folder; a process that dies lets go of it.
+
+        Another one that is there already is given `wait_seconds` to finish: it may be writing its
+        last checkpoint.
+        """
+        with contextlib.ExitStack() as held:
+            if self._let_go is not None:  # locked since it was created
+                held.callback(self._let_go)
+                self._let_go = None
+                yield
+                return
+            try:
+                held.enter_context(locked(self.path / "config.json", wait_seconds))
+            except BlockingIOError:
+                sentence = f"Another process is training in {self.path}: wait for it, or choose another --out."
+                raise RunError(sentence) from None
+            yield
+
+    def append_metrics(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Adds one row per step and seed to metrics.csv and to TensorBoard; on the disk, whole, on
+        return."""
+        self._metrics.append(rows)
+
+    def truncate_metrics(self, step: int) -> None:
+        """Drops what was logged after `step`, when a run goes back to its checkpoint; TensorBoard
+        hides it too."""
+        self._metrics.truncate(step)
+
+    def read_metrics(self) -> dict[str, np.ndarray]:
+        """Columns of metrics.csv: `step` and `seed` as int64, the others as float64 with NaN for
+        empty fields."""
+        return self._metrics.read()
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        write_json(self.summary_path, summary)
+
+    def read_summary(self) -> dict[str, Any]:
+        """summary.json, or an empty dict while the run has none."""
+        if not self.summary_path.exists():
+            return {}
+        return read_json_object(self.summary_path, "remove it or restore it from a copy")
+
+    def write_random_visits(self, visits: np.ndarray) -> None:
+        """Visits per coverage cell [P, X, Y] of the random policy that the run is compared with."""
+        write_arrays(self.path / RANDOM_VISITS, {"visits": visits})
+
+    def read_random_visits(self) -> np.ndarray | None:
+        """The opposite; None where there was none, as in older runs."""
+        file = self.path / RANDOM_VISITS
+        return read_arrays(file)[0]["visits"] if file.exists() else None
+
+    def save_checkpoint(
+        self,
+        step: int,
+        policy: Mapping[str, np.ndarray],
+        visits: np.ndarray | None,
+        resume: Mapping[str, np.ndarray],
+        metadata: Mapping[str, Any],
+        write_extra: Callable[[Path], None] | None = None,
+    ) -> Path:
+        """Writes a checkpoint and, when it is complete, removes the `resume/` of the older ones.
+
+        `visits` is None where the environment has no coverage cells. `metadata` is anything JSON
+        can hold. `write_extra` gets the `resume/` folder and may put files of its own there. A step
+        that is already saved is left as it is, so that an interrupt right after a checkpoint costs
+        nothing.
+        """
+        final = self._checkpoint(step)
+        if step in self.checkpoint_steps():
+            return final
+        temporary = self.checkpoints_path / f".{final.name}.tmp-{os.getpid()}"
+        permanent = (
+            {POLICY: policy} if visits is None else {POLICY: policy, VISITS: {"visits": visits}}
+        )
+        contents = permanent | {f"resume/{RESUME_ARRAYS}": resume}
+        needed = sum(
+            np.asarray(array).nbytes for arrays in contents.values() for array in arrays.values()
+        )
+        with removing_on_failure(temporary, final, needed):
+            self._clear_leftovers(final)
+        for name, arrays in contents.items():
+            with removing_on_failure(temporary, final / name, needed):
+                (temporary / name).parent.mkdir(parents=True, exist_ok=True)
+                write_arrays_directly(temporary / name, arrays)
+        with removing_on_failure(temporary, final, needed):
+            if write_extra is not None:
+                write_extra(temporary / "resume")
+            write_manifest(temporary / "resume", {"step": step})
+            write_manifest(temporary, {"step": step, "metadata": metadata}, leave_out=("resume",))
+            # What was logged before the checkpoint must not be lost when the checkpoint is not.
+            for entry in (
+                *temporary.rglob("*"),
+                temporary,
+                self.metrics_path,
+                *self.path.glob("events.*"),
+            ):
+                if entry.exists():
+                    sync(entry)
+            os.replace(temporary, final)
+            sync(self.checkpoints_path)
+        for older in self.checkpoint_steps():
+            if older < step:
+                self._discard(self._checkpoint(older) / "resume")
+        return final
+
+    def checkpoint_steps(self) -> list[int]:
+        """Steps of all complete checkpoints, ascending."""
+        manifests = self.checkpoints_path.glob(f"step_*/{MANIFEST}")
+        names = [re.fullmatch(r"step_(\d{9,})", manifest.parent.name) for manifest in manifests]
+        return sorted(int(name[1]) for name in names if name)
+
+    def planned_checkpoints(self) -> list[int]:
+        """Steps of the checkpoints that the settings ask for, and of the last; not of those that a
+        stop has left."""
+        settings, steps = self.config["settings"], self.checkpoint_steps()
+        planned = [
+            step
+            for step in steps
+            if step % settings["checkpoint_every"] < settings.get("chunk_steps", 1)
+        ]
+        return sorted({*planned, *steps[-1:]})
+
+    def latest_checkpoint(self) -> int | None:
+        """The step of the newest complete checkpoint."""
+        return max(self.checkpoint_steps(), default=None)
+
+    def load_policy(self, step: int | None = None) -> dict[str, np.ndarray]:
+        """Parameters of the population [P, ...] at a step; the newest by default."""
+        return self._load(step, POLICY)
+
+    def load_visits(self, step: int | None = None) -> np.ndarray:
+        """Visits per coverage cell [P, 100, 100]; the first grid axis is the first coverage axis."""
+        folder = self._complete(step)
+        if (
+            not (folder / VISITS).exists()
+            and VISITS not in read_manifest(folder, self._advice(folder))["files"]
+        ):
+            raise RunError(
+                f"The run {self.path} counts no coverage: its environment has no coverage bounds."
+            )
+        return self._load(step, VISITS)["visits"]
+
+    def load_resume(
+        self, step: int | None = None
+    ) -> tuple[dict[str, np.ndarray], dict[str, Any], Path]:
+        """Arrays, metadata and the folder with the caller's own files, all verified."""
+        folder = self._complete(step) / "resume"
+        if not folder.exists():
+            raise RunError(
+                f"The checkpoint {folder.parent} holds a policy only: a run resumes from its "
+                "newest checkpoint, "
+                f"step {self.latest_checkpoint()}."
+            )
+        for name in read_manifest(folder, self._advice(folder))["files"]:
+            verify(folder, name, self._advice(folder))
+        return read_arrays(folder / RESUME_ARRAYS)[0], self.load_metadata(step), folder
+
+    def load_metadata(self, step: int | None = None) -> dict[str, Any]:
+        """What `save_checkpoint` was given as metadata; kept for ever."""
+        folder = self._complete(step)
+        return read_manifest(folder, self._advice(folder))["metadata"]
+
+    def _load(self, step: int | None, name: str) -> dict[str, np.ndarray]:
+        folder = self._complete(step)
+        verify(folder, name, self._advice(folder))
+        return read_arrays(folder / name)[0]
+
+    def _complete(self, step: int | None) -> Path:
+        steps = self.checkpoint_steps()
+        if not steps:
+            raise RunError(
+                f"The run {self.path} has no complete checkpoint yet: train it for longer."
+            )
+        if step is not None and step not in steps:
+            raise RunError(
+                f"The run {self.path} has no checkpoint of step {step}: it has steps "
+                f"{_listed(steps)}."
+            )
+        return self._checkpoint(steps[-1] if step is None else step)
+
+    def _advice(self, folder: Path) -> str:
+        checkpoint = folder.parent if folder.name == "resume" else folder
+        earlier = [
+            step
+            for step in self.checkpoint_steps()
+            if step < int(checkpoint.name.removeprefix("step_"))
+        ]
+        left = (
+            f"earlier checkpoints keep the policies of steps {_listed(earlier)}"
+            if earlier
+            else "no earlier one exists"
+        )
+        return f"restore it from a copy, or start a new run with another --out ({left})"
+
+    def _checkpoint(self, step: int) -> Path:
+        return self.checkpoints_path / f"step_{step:09d}"
+
+    def _clear_leftovers(self, final: Path) -> None:
+        """Makes checkpoints/ and removes what a killed process left half done in it."""
+        if not self.checkpoints_path.exists():
+            self.checkpoints_path.mkdir()
+            sync(self.path)
+        for leftover in self.checkpoints_path.glob(".step_*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        self._discard(final)
+
+    def _discard(self, folder: Path) -> None:
+        """Removes a folder of a checkpoint: first its name, in one go, then its contents."""
+        if folder.exists():
+            hidden = (
+                self.checkpoints_path
+                / f".{folder.relative_to(self.checkpoints_path)}-old".replace("/", "-")
+            )
+            os.replace(folder, hidden)
+            sync(folder.parent)
+            shutil.rmtree(hidden, ignore_errors=True)
+
+
+def _taken(path: Path, name: str) -> RunError:
+    return RunError(
+        f"{path} already holds a run (it has {name}): continue it with --resume {path}, or choose "
+        "another --out."
+    )
+
+
+def _listed(names: Sequence[object], most: int = 5) -> str:
+    shown = ", ".join(str(name) for name in names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

@@ -1,0 +1,84 @@
+"""Settings from elsewhere: of an earlier run, which `dataclasses.asdict` and `files.to_json` took
+apart, and where a command line says that those are; and pairs of a name and a value."""
+
+import json
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+Settings = TypeVar("Settings")
+
+
+def settings_from_json(kind: type[Settings], values: Mapping[str, Any]) -> Settings:
+    """A dataclass from its JSON. Lists become tuples, text becomes a path where the field wants
+    one, and dictionaries become the dataclasses they were."""
+    hints = get_type_hints(kind)
+    if unknown := sorted(set(values) - set(hints)):
+        raise ValueError(
+            f"{kind.__name__} has no setting {unknown[0]!r}: it was written by another version."
+        )
+    return kind(**{name: _value(hints[name], value) for name, value in values.items()})
+
+
+def resumed_folder(arguments: Sequence[str]) -> Path | None:
+    """The folder after --resume: its settings are the defaults of everything else on the command
+    line."""
+    for index, argument in enumerate(arguments):
+        if argument == "--resume" and index + 1 < len(arguments):
+            return Path(arguments[index + 1])
+        if argument.startswith("--resume="):
+            return Path(argument.removeprefix("--resume="))
+    return None
+
+
+def options_of(
+    settings: Mapping[str, Any], defaults: Mapping[str, Any], prefix: str = "--"
+) -> list[str]:
+    """The options with which a command gets these settings, of which it has the defaults; both as
+    JSON has them."""
+    options: list[str] = []
+    for name, value in settings.items():
+        if name not in defaults or value is None or value == defaults[name]:
+            continue
+        flag = prefix + name.replace("_", "-")
+        if isinstance(value, Mapping):
+            options += options_of(value, defaults[name] or {}, f"{flag}.")
+        elif isinstance(value, bool):
+            options.append(flag if value else f"--no-{flag.removeprefix('--')}")
+        elif isinstance(value, list | tuple):
+            options += [flag, *map(str, value)]
+        else:
+            options += [flag, str(value)]
+    return options
+
+
+def named_values(option: str, pairs: Sequence[str], example: str) -> dict[str, Any]:
+    """NAME=VALUE pairs given with an option, their values read as JSON; a word that is no JSON
+    stays a string."""
+    parsed = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name.isidentifier():
+            raise ValueError(f"{option} takes NAME=VALUE pairs, e.g. {example}; got {pair!r}.")
+        try:
+            value = json.loads(text if text not in ("True", "False") else text.lower())
+            parsed[name] = tuple(value) if isinstance(value, list) else value
+        except json.JSONDecodeError:
+            parsed[name] = text
+    return parsed
+
+
+def _value(hint: Any, value: Any) -> Any:
+    choices = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    if isinstance(value, Mapping):
+        kinds = [choice for choice in choices if isinstance(choice, type) and is_dataclass(choice)]
+        return settings_from_json(kinds[0], value) if kinds else dict(value)
+    if isinstance(value, list):
+        tuples = [choice for choice in choices if get_origin(choice) is tuple]
+        entry = get_args(tuples[0])[0] if tuples else Any
+        return tuple(_value(entry, part) for part in value)
+    return (
+        Path(value) if isinstance(value, str) and Path in choices and str not in choices else value
+    )

@@ -1,0 +1,234 @@
+"""What a study is: a grid of cells, and what is made of them when they are done.
+
+    OUT/cells/Ant-v5-rnd-3f2a91c0/    a run folder per cell, shared by all studies in OUT that contain the cell
+    OUT/coverage/                     results of one study: results.json, tables, figures, report.html
+
+A cell is a population run, or something made of the runs of other cells (`jobs.py` says what there
+is): those it `needs`, which are done before it. A cell's folder is named after its environment,
+what is done in it and a digest of all its settings, so that two studies with a cell in common run
+it once, and a cell whose settings have changed is another cell. Settings name the cells they need
+by their folders, as `../NAME`: a digest therefore tells of all that went before, and of no place.
+"""
+
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from element_rl.envs.screens import is_screen
+from element_rl.runs.folder import RunFolder
+from element_rl.storage.files import read_json_object, to_json
+from element_rl.studies.engine.jobs import Job, agents_of, environments_of, label_of, sees_frames
+from element_rl.studies.engine.results import CellRecord, Curves, Map, Paths, Scatter, Table
+from element_rl.training.off_policy.config import ExploreConfig
+
+# Settings that older cells do not have: while they have their defaults they change no cell's name.
+NEWER: dict[type[Job], tuple[str, ...]] = {
+    ExploreConfig: ("extrinsic_weight", "position", "bounds", "envs_per_agent", "agent", "td3"),
+}
+FAILURE = "failure.json"  # in a cell's folder: why its last attempt ended
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How large a study is."""
+
+    envs: tuple[str, ...]
+    seeds: int
+    steps: Mapping[str, int]  # per seed, by environment
+    # taken with each checkpoint's policy, where a study acts with them; of a dataset, per seed
+    samples: int = 30_000
+    task_steps: int = 0  # per seed, of learning a task online, where a study has one
+    updates: int = 0  # of agents that learn offline
+    options: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # settings of every explorer, beside its own
+    offline_options: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # settings of agents that learn offline
+    finetune_options: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # settings of agents that learn a task on
+    encoder_options: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # settings of encoders, on screens
+    screens: "Scale | None" = (
+        None  # how large it is on environments that show images; None: there it cannot be done
+    )
+
+    def on(self, env: str) -> "Scale":
+        """The scale for an environment: another one where it shows images."""
+        return self.screens if self.screens is not None and is_screen(env) else self
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One population at work."""
+
+    env: str
+    method: str  # as tables and figures call it
+    config: Job
+    needs: tuple["Cell", ...] = ()  # what must be done before
+
+    @property
+    def name(self) -> str:
+        settings = json.dumps(to_json(_digested(self.config)), sort_keys=True)
+        env, label = (
+            re.sub(r"[^\w.-]+", "_", text).strip("_") for text in (self.env, label_of(self.config))
+        )
+        return f"{env}-{label}-{hashlib.sha256(settings.encode()).hexdigest()[:8]}"
+
+    @property
+    def reference(self) -> Path:
+        """How the settings of a cell that needs this one name its folder."""
+        return Path("..") / self.name
+
+    @property
+    def seeds(self) -> int:
+        """Agents side by side."""
+        return agents_of(self.config, sum(cell.seeds for cell in self.needs))
+
+    @property
+    def environments(self) -> int:
+        """Environments that step at the same time."""
+        return environments_of(self.config, self.seeds)
+
+    @property
+    def sees_frames(self) -> bool:
+        """Whether its agents see images."""
+        return sees_frames(self.config) or any(cell.sees_frames for cell in self.needs)
+
+    @property
+    def steps(self) -> int:
+        """Per agent: of an environment, or of learning offline."""
+        return self.config.steps or 0
+
+
+@dataclass(frozen=True)
+class FinishedCell:
+    """A cell that is done, and the run it left."""
+
+    cell: Cell
+    run: RunFolder
+    summary: Mapping[str, Any]
+
+    def curves(self, column: str) -> tuple[np.ndarray, np.ndarray]:
+        """Steps [T] and one line per seed [R, T] of a column of the metrics."""
+        metrics = self.run.read_metrics()
+        steps, when = np.unique(metrics["step"], return_inverse=True)
+        values = np.full((len(self.summary["seeds"]), len(steps)), np.nan)
+        values[np.searchsorted(self.summary["seeds"], metrics["seed"]), when] = metrics[column]
+        return steps, values
+
+    def checkpoints(self) -> list[int]:
+        """Steps of the checkpoints that the settings ask for."""
+        return self.run.planned_checkpoints()
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the analysis of a study found; the runner adds where it comes from."""
+
+    sentences: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+    curves: tuple[Curves, ...] = ()
+    maps: tuple[Map, ...] = ()
+    paths: tuple[Paths, ...] = ()
+    scatters: tuple[Scatter, ...] = ()
+
+
+@dataclass(frozen=True)
+class Study:
+    """An experiment. `cells` makes its grid at a scale; `analyse` gets the cells that are done."""
+
+    name: str
+    title: str
+    question: str
+    scales: Mapping[str, Scale]
+    cells: Callable[[Scale], Sequence[Cell]]
+    analyse: Callable[[Sequence[FinishedCell], Scale], Findings]
+    needs_map: bool = (
+        False  # whether it asks where the agents have been, which not every environment tells
+    )
+    references: tuple[
+        str, ...
+    ] = ()  # methods by which all others are measured: in the grid whatever else is chosen
+
+
+def with_needs(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells, and before each what it needs; nothing twice."""
+    ordered: dict[tuple[str, str], Cell] = {}
+    for cell in cells:
+        for entry in (*with_needs(cell.needs), cell):
+            ordered.setdefault((entry.name, entry.method), entry)
+    return list(ordered.values())
+
+
+def _digested(job: Job) -> dict[str, Any]:
+    """The settings that a cell's name tells of."""
+    newer = NEWER.get(type(job), ())
+    settings = dataclasses.asdict(job)
+    return {
+        name: value
+        for name, value in settings.items()
+        if name not in newer or not _unset(job, name)
+    }
+
+
+def cell_folder(out: Path, cell: Cell) -> Path:
+    return out / "cells" / cell.name
+
+
+def is_done(folder: Path) -> bool:
+    """A run writes its summary last."""
+    return (folder / "summary.json").is_file()
+
+
+def finished(out: Path, cell: Cell) -> FinishedCell | None:
+    """The cell, if it is done."""
+    folder = cell_folder(out, cell)
+    if not is_done(folder):
+        return None
+    run = RunFolder.open(folder)
+    return FinishedCell(cell, run, run.read_summary())
+
+
+def record(out: Path, cell: Cell) -> CellRecord:
+    """What became of a cell so far."""
+    folder = cell_folder(out, cell)
+    reason, state, seconds = "", "missing", None
+    if is_done(folder):
+        state, seconds = "done", RunFolder.open(folder).read_summary().get("wall_seconds")
+    elif (folder / FAILURE).is_file():
+        state, reason = "failed", str(read_json_object(folder / FAILURE).get("reason", ""))
+    return CellRecord(
+        cell.name, cell.env, cell.method, cell.seeds, cell.steps, state, seconds, reason
+    )
+
+
+def steps_done(folder: Path, steps: int) -> int:
+    """How far a cell has come, from the last complete line of its metrics."""
+    if is_done(folder):
+        return steps
+    try:
+        with (folder / "metrics.csv").open("rb") as file:
+            file.seek(max(file.seek(0, 2) - 4096, 0))
+            complete = file.read().decode(errors="replace").rpartition("\n")[0]
+        return min(int(float(complete.splitlines()[-1].split(",")[0])), steps)
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _unset(config: Any, name: str) -> bool:
+    """Whether a setting has its default."""
+    field = next(field for field in dataclasses.fields(config) if field.name == name)
+    made = field.default_factory
+    default = field.default if made is dataclasses.MISSING else made()
+    return bool(getattr(config, name) == default)

@@ -1,0 +1,1 @@
+"""Everything that learns: off-policy, on-policy, offline, on a task, and encoders."""

@@ -1,0 +1,149 @@
+"""Frames of a random policy on disk, and how varied an episode is.
+
+    frames.bin        uint8 [N, H, W], episode after episode; used through a memory map, never read whole
+    positions.bin     float32 [N, 2]
+    episodes.jsonl    a line per episode, written after its frames: what is listed is complete
+
+The entropy of an episode is the Shannon entropy of its frames as symbols (16 grey levels of 12 × 12
+blocks: what moves by a pixel or flickers is the same), divided by the most that as many frames can
+have, log2 of their number. An agent that stands at a wall all the time has about 0, one that never
+sees the same again 1. No label is used.
+"""
+
+import json
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float, UInt8
+
+from element_rl.storage.files import FileError, append
+
+FRAMES, POSITIONS, EPISODES = "frames.bin", "positions.bin", "episodes.jsonl"
+BLOCKS, LEVELS = 12, 16  # of the symbols whose entropy is taken
+NOT_KEPT = -1  # the start of an episode whose frames were left out
+
+
+@dataclass(frozen=True)
+class EpisodeRecord:
+    """A line of episodes.jsonl."""
+
+    number: int
+    steps: int
+    entropy: float
+    task_return: float
+    start: int  # of its steps + 1 frames in frames.bin; NOT_KEPT where it is not there
+
+    @property
+    def kept(self) -> bool:
+        return self.start != NOT_KEPT
+
+
+class FrameStore:
+    """The frames in a folder, to which episodes are added one after the other."""
+
+    def __init__(self, folder: Path, frame_shape: tuple[int, int]) -> None:
+        self.folder = folder
+        self.frame_shape = frame_shape
+        self.episodes: list[EpisodeRecord] = []
+        folder.mkdir(parents=True, exist_ok=True)
+        self._recover()
+
+    @property
+    def steps(self) -> int:
+        """Environment steps of all episodes, also of those that were left out."""
+        return sum(episode.steps for episode in self.episodes)
+
+    @property
+    def kept_frames(self) -> int:
+        return sum(episode.steps + 1 for episode in self.episodes if episode.kept)
+
+    def add(
+        self,
+        frames: UInt8[np.ndarray, "N H W"],
+        positions: Float[np.ndarray, "N 2"],
+        entropy: float,
+        task_return: float,
+        keep: bool,
+    ) -> None:
+        """The next episode; complete on return."""
+        start = self.kept_frames if keep else NOT_KEPT
+        if keep:
+            append(self.folder / FRAMES, np.ascontiguousarray(frames).tobytes())
+            append(self.folder / POSITIONS, np.ascontiguousarray(positions, np.float32).tobytes())
+        record = EpisodeRecord(len(self.episodes), len(frames) - 1, entropy, task_return, start)
+        append(self.folder / EPISODES, (json.dumps(asdict(record)) + "\n").encode())
+        self.episodes.append(record)
+
+    def frames(self) -> UInt8[np.ndarray, "N H W"]:
+        """All kept frames, mapped from the disk."""
+        shape = (self.kept_frames, *self.frame_shape)
+        return (
+            np.memmap(self.folder / FRAMES, np.uint8, "r", shape=shape)
+            if shape[0]
+            else np.zeros(shape, np.uint8)
+        )
+
+    def positions(self) -> Float[np.ndarray, "N 2"]:
+        """Where the agent was at each of them."""
+        if not self.kept_frames:
+            return np.zeros((0, 2), np.float32)
+        return np.fromfile(self.folder / POSITIONS, np.float32, 2 * self.kept_frames).reshape(-1, 2)
+
+    def discard(self) -> None:
+        """Removes the frames; the list of episodes stays."""
+        (self.folder / FRAMES).unlink(missing_ok=True)
+
+    def _recover(self) -> None:
+        """Takes up what is complete and cuts off what a kill left half done."""
+        path = self.folder / EPISODES
+        if not path.exists():
+            self._cut(0)
+            return
+        complete = path.read_bytes().rpartition(b"\n")[0]
+        try:
+            self.episodes = [EpisodeRecord(**json.loads(line)) for line in complete.splitlines()]
+        except (ValueError, TypeError) as error:
+            raise FileError(
+                f"{path} is damaged ({error}): remove the folder {self.folder} to collect anew."
+            ) from error
+        if len(complete) + 1 < path.stat().st_size:
+            with path.open("rb+") as file:
+                file.truncate(len(complete) + 1 if complete else 0)
+        self._cut(self.kept_frames)
+
+    def _cut(self, frames: int) -> None:
+        pixels = int(np.prod(self.frame_shape))
+        for name, size in ((FRAMES, frames * pixels), (POSITIONS, frames * 2 * 4)):
+            path = self.folder / name
+            found = path.stat().st_size if path.exists() else 0
+            if found < size:
+                raise FileError(
+                    f"{path} has {found:,} bytes where {size:,} are listed: remove the folder "
+                    f"{self.folder} to collect anew."
+                )
+            if found > size:
+                with path.open("rb+") as file:
+                    file.truncate(size)
+
+
+def frame_entropy(frames: UInt8[np.ndarray, "N H W"]) -> float:
+    """Entropy of the frames of an episode as a share of the most it can be, 0 to 1; see the head of
+    this file."""
+    if len(frames) < 2:
+        return 0.0
+    counts = np.array(list(Counter(_symbols(frames)).values()), np.float64)
+    shares = counts / counts.sum()
+    return (
+        float(-(shares * np.log2(shares)).sum() / np.log2(len(frames))) + 0.0
+    )  # no minus before zero
+
+
+def _symbols(frames: UInt8[np.ndarray, "N H W"]) -> list[bytes]:
+    """One per frame: the mean of each block, in few levels."""
+    count, height, width = frames.shape
+    rows, columns = min(BLOCKS, height), min(BLOCKS, width)
+    cut = frames[:, : height // rows * rows, : width // columns * columns]
+    blocks = cut.reshape(count, rows, height // rows, columns, width // columns).mean(axis=(2, 4))
+    return [block.tobytes() for block in (blocks * LEVELS / 256).astype(np.uint8)]

@@ -1,0 +1,121 @@
+"""From an environment to a frozen encoder: collect, train with early stopping, probe; resumable at
+every moment.
+
+    config = PretrainConfig("Rooms-v0", steps=20_000)
+    run = create_encoder_run(config, Path("runs/rooms-encoder"))
+    summary = pretrain_encoder(config, run)
+    encoder = load_encoder("runs/rooms-encoder")
+
+The run folder holds config.json, metrics.csv (a line per epoch), summary.json, encoder.safetensors
+and probe.safetensors, and, until all is done, the frames and training.safetensors.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from element_rl.envs.screens import describe_screen
+from element_rl.runs.folder import RunFolder
+from element_rl.runs.provenance import config_difference
+from element_rl.runs.watching import Interrupted, Progress
+from element_rl.training.encoder.collecting import random_episodes
+from element_rl.training.encoder.config import PretrainConfig, processes
+from element_rl.training.encoder.frames import FrameStore
+from element_rl.training.encoder.results import finish
+from element_rl.training.encoder.splits import split_episodes
+from element_rl.training.encoder.training import COLUMNS, EncoderTraining
+from element_rl.training.off_policy.config import ExploreConfig, parsed_options
+
+FREE = (
+    "workers",
+    "epochs",
+    "patience",
+    "keep_frames",
+    "probe_frames",
+)  # may change when a run is resumed
+
+Stage = Literal["frames", "epochs"]
+Watcher = Callable[[Stage, Progress], None]
+
+
+def pretrain_encoder(
+    config: PretrainConfig,
+    run: RunFolder,
+    watch: Watcher = lambda stage, progress: None,
+    stop: Callable[[], bool] = lambda: False,
+    wait_seconds: float = 0.0,
+) -> dict[str, Any]:
+    """Collect, train and probe, going on with what is in the run folder; the summary. `Interrupted`
+    when told to stop.
+
+    `wait_seconds`: for another process that is still at work in the folder.
+    """
+    with run.exclusively(wait_seconds):
+        if summary := run.read_summary():
+            return summary
+        spec, options = describe_screen(config.env, **env_options(config)), env_options(config)
+        store = FrameStore(run.path / "frames", spec.frame_shape)
+        collect_frames(config, options, store, watch, stop)
+        splits = split_episodes(
+            store.episodes, config.seed, config.batch_size, config.entropy_threshold
+        )
+        training = EncoderTraining(config, spec.frame_shape, store, splits, run)
+        training.train(lambda progress: watch("epochs", progress), stop)
+        return finish(config, spec, store, splits, run, training.outcome())
+
+
+def create_encoder_run(config: PretrainConfig, folder: Path) -> RunFolder:
+    """A new run folder; nothing is written where the environment cannot be used."""
+    spec = describe_screen(config.env, **env_options(config))
+    settings = {
+        "env": spec.name,
+        "coverage_axes": spec.coverage_axes,
+        "frame_shape": spec.frame_shape,
+        "settings": dataclasses.asdict(config),
+    }
+    return RunFolder.create(folder, settings, COLUMNS)
+
+
+def reopen_encoder_run(config: PretrainConfig, folder: Path) -> RunFolder:
+    """The run in a folder, to be continued; refused where it was started with other settings."""
+    run = RunFolder.open(folder, COLUMNS)
+    if difference := config_difference(run.config["settings"], dataclasses.asdict(config), FREE):
+        raise ValueError(difference)
+    return run
+
+
+def env_options(config: PretrainConfig) -> dict[str, Any]:
+    """The environment's options, their values read as JSON."""
+    return parsed_options(ExploreConfig(config.env, env_options=config.env_options))
+
+
+def collect_frames(
+    config: PretrainConfig,
+    options: dict[str, Any],
+    store: FrameStore,
+    watch: Watcher,
+    stop: Callable[[], bool],
+) -> None:
+    """Episodes of the random policy into the store, until it has enough steps."""
+    if store.steps >= config.steps:
+        return
+    began, before = time.perf_counter(), store.steps
+    first, workers = len(store.episodes), processes(config)
+    with random_episodes(
+        config.env, options, config.seed, first, config.hold_steps, workers
+    ) as episodes:
+        for episode in episodes:
+            keep = episode.entropy >= config.entropy_threshold
+            store.add(episode.frames, episode.positions, episode.entropy, episode.task_return, keep)
+            rate = (store.steps - before) / (time.perf_counter() - began)
+            latest = {
+                "episodes": float(len(store.episodes)),
+                "kept": float(sum(e.kept for e in store.episodes)),
+            }
+            watch("frames", Progress(min(store.steps, config.steps), config.steps, rate, latest))
+            if store.steps >= config.steps:
+                return
+            if stop():
+                raise Interrupted(store.steps)

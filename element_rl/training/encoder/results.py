@@ -1,0 +1,153 @@
+"""What a run of `element pretrain-encoder` comes to: the frozen encoder, the probe of positions and
+summary.json."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from element_rl.encoders.frozen import FrozenEncoder, encode_all, freeze, save_encoder
+from element_rl.entropy import renyi_entropy
+from element_rl.envs.screens import ScreenSpec
+from element_rl.runs.folder import RunFolder
+from element_rl.runs.provenance import commit, hardware, versions
+from element_rl.storage.files import write_arrays
+from element_rl.training.encoder.config import PretrainConfig
+from element_rl.training.encoder.frames import EpisodeRecord, FrameStore
+from element_rl.training.encoder.probe import Labelled, Probe, linear_probe, pixel_components
+from element_rl.training.encoder.splits import Splits, frame_indices, pair_indices
+from element_rl.training.encoder.training import STATE, Outcome, evaluate
+
+PROBE_FILE = "probe.safetensors"  # positions of held-out frames and what was predicted for them
+PARTS = ("training", "validation", "held_out")
+SATURATION_EPISODES, SATURATION_FRAMES = 20, 1_000  # that the entropy of an episode is measured on
+
+
+def finish(
+    config: PretrainConfig,
+    spec: ScreenSpec,
+    store: FrameStore,
+    splits: Splits,
+    run: RunFolder,
+    outcome: Outcome,
+) -> dict[str, Any]:
+    """Freeze, probe and store; the summary. What only a resumed run would need is removed."""
+    frames = store.frames()
+    chosen = {
+        part: frame_indices(getattr(splits, part), config.probe_frames, config.seed)
+        for part in PARTS
+    }
+    trained, untrained = (
+        freeze(
+            model.encoder,
+            spec.frame_shape,
+            config.network,
+            frames[chosen["training"]],
+            config.spread,
+        )
+        for model in (outcome.best, outcome.initial)
+    )
+    probes = _probes(config, store, chosen, trained, untrained)
+    summary = {
+        "env": spec.name,
+        "steps": store.steps,
+        "seed": config.seed,
+        "frames": _counts(store, splits),
+        "epochs": outcome.epochs,
+        "best_epoch": outcome.best_epoch,
+        "updates": outcome.updates,
+        "chance_loss": float(np.log(config.batch_size)),
+        "validation": evaluate(outcome.best, frames, pair_indices(splits.validation), config),
+        "held_out": evaluate(outcome.best, frames, pair_indices(splits.held_out), config),
+        "probe": {name: _scores(spec, probe) for name, probe in probes.items()},
+        "entropy_saturation": {
+            name: _saturation(encoder, frames, splits.held_out)
+            for name, encoder in (("trained", trained), ("untrained", untrained))
+        },
+        "wall_seconds": outcome.seconds,
+        "versions": versions(),
+        "commit": commit(),
+        "hardware": hardware(),
+    }
+    origin = {
+        "env": spec.name,
+        "env_options": config.env_options,
+        "steps": store.steps,
+        "seed": config.seed,
+    }
+    save_encoder(run.path, trained, origin)
+    positions = store.positions()[chosen["held_out"]]
+    predictions = {name: probe.predictions.astype(np.float32) for name, probe in probes.items()}
+    write_arrays(run.path / PROBE_FILE, {"positions": positions, **predictions})
+    run.write_summary(summary)
+    (run.path / STATE).unlink(missing_ok=True)
+    if not config.keep_frames:
+        store.discard()
+    return run.read_summary()
+
+
+def _probes(
+    config: PretrainConfig,
+    store: FrameStore,
+    chosen: dict[str, np.ndarray],
+    trained: FrozenEncoder,
+    untrained: FrozenEncoder,
+) -> dict[str, Probe]:
+    """What three kinds of states of the same width know of positions; nothing where the environment
+    tells none."""
+    frames, positions = store.frames(), store.positions()
+    if not positions.std(axis=0).any():
+        return {}
+    components = pixel_components(frames[chosen["training"]], config.network.state_dim)
+    probes = {}
+    for name in ("trained", "untrained", "pca"):
+        parts = []
+        for part in PARTS:
+            own = frames[chosen[part]]
+            states = (
+                components(own)
+                if name == "pca"
+                else encode_all(trained if name == "trained" else untrained, own)
+            )
+            parts.append(Labelled(states, positions[chosen[part]]))
+        probes[name] = linear_probe(*parts)
+    return probes
+
+
+def _scores(spec: ScreenSpec, probe: Probe) -> dict[str, float]:
+    return {
+        axis: float(score)
+        for axis, score in zip(spec.coverage_axes or ("x", "y"), probe.scores, strict=True)
+    }
+
+
+def _saturation(
+    encoder: FrozenEncoder, frames: np.ndarray, episodes: tuple[EpisodeRecord, ...]
+) -> float:
+    """Entropy of a held-out episode's states over its ceiling log2 T (matrix Rényi of order 2,
+    bandwidth 1): the mean."""
+    shares = []
+    for episode in episodes[:SATURATION_EPISODES]:
+        count = min(episode.steps + 1, SATURATION_FRAMES)
+        states = np.zeros(
+            (SATURATION_FRAMES, encoder.state_dim), np.float32
+        )  # one shape: compiled once
+        states[:count] = encode_all(encoder, frames[episode.start : episode.start + count])
+        mask = jnp.asarray(np.arange(SATURATION_FRAMES) < count)
+        entropy = renyi_entropy(jnp.asarray(states), order=2.0, bandwidth=1.0, mask=mask)
+        shares.append(float(entropy) / np.log2(count))
+    return float(np.mean(shares))
+
+
+def _counts(store: FrameStore, splits: Splits) -> dict[str, Any]:
+    kept = [episode for episode in store.episodes if episode.kept]
+    return {
+        "episodes": len(store.episodes),
+        "episodes_left_out": len(store.episodes) - len(kept),
+        "entropy_mean_and_lowest": [
+            float(np.mean([e.entropy for e in store.episodes])),
+            min(e.entropy for e in store.episodes),
+        ],
+        **{part: sum(e.steps + 1 for e in getattr(splits, part)) for part in PARTS},
+        **{f"{part}_episodes": len(getattr(splits, part)) for part in PARTS},
+    }

@@ -1,0 +1,188 @@
+"""Fine-tuning: the policy that an explorer found trains on with the task's reward (the paper's
+section on downstream tasks).
+
+"We establish 10 checkpoints for each method during their learning process. The policy that
+demonstrates the highest task-driven rewards at these checkpoints is selected for transfer." So each
+agent of a run acts in the task's environment with its checkpoints; SAC with the extrinsic reward
+(on screens: A3C) starts from the best, and for comparison from nothing, on as many steps.
+
+    FOLDER/transferred/     a run as the explorer's command makes them, from the transferred policies; transfer.json says which
+    FOLDER/scratch/         the same from fresh agents
+    FOLDER/summary.json, table.md, figures/transfer.png, .svg       the two beside each other
+
+Without the comparison FOLDER itself is the transferred run. What is transferred and how:
+`training.finetune.start`, and for screens `training.finetune.screens`.
+"""
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from element_rl.runs.folder import RunError, RunFolder
+from element_rl.runs.provenance import config_difference
+from element_rl.runs.watching import TRANSFER
+from element_rl.runs.watching import Progress as RunProgress
+from element_rl.runs.watching import Watcher as RunWatcher
+from element_rl.storage.files import create_locked, json_text, read_json_object, to_json, write_json
+from element_rl.storage.settings import settings_from_json
+from element_rl.training.finetune.comparison import write_comparison
+from element_rl.training.finetune.config import FinetuneConfig
+from element_rl.training.finetune.robots import OnRobots
+from element_rl.training.finetune.screens import OnScreens
+from element_rl.training.off_policy.config import ExploreConfig
+from element_rl.training.on_policy.config import OnPolicyConfig
+
+Stage = Literal["choosing", "transferred", "scratch"]
+Watcher = Callable[[Stage, RunProgress], None]  # of "choosing" the steps are episodes
+
+
+def finetune(
+    config: FinetuneConfig,
+    folder: Path,
+    watch: Watcher = lambda stage, progress: None,
+    stop: Callable[[], bool] = lambda: False,
+    resume: bool = False,
+    wait_seconds: float = 0.0,
+) -> dict[str, Any]:
+    """Choose, transfer and train, leaving what the head of this module lists; the summary that is
+    in the folder then.
+
+    `resume`: go on with what is in the folder, if anything is. Raises `Interrupted` at a checkpoint
+    when told to stop.
+    """
+    form = form_of(config)
+    stored = stored_transfer(folder)
+    _refuse_other(config, folder, stored, resume)
+    transfer = stored or to_json(form.chosen(lambda progress: watch("choosing", progress), stop))
+    home = folder / "transferred" if config.compare else folder
+    transfer = _kept(config, folder, home, transfer, stored is None, resume)
+
+    def trained(
+        stage: Stage, path: Path, start: dict[str, Any] | None, facts: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        written = RunFolder.open(path).read_summary() if (path / "config.json").exists() else {}
+        if written.get("steps", 0) >= form.task.steps and written.keys() >= facts.keys():
+            return written
+        return form.trained(
+            path, start, facts, lambda progress: watch(stage, progress), stop, wait_seconds
+        )
+
+    facts = {
+        name: transfer[name]
+        for name in ("zero_shot_return", "transferred_step", "transferred_from")
+    }
+    summary = trained("transferred", home, transfer, facts)
+    if not config.compare:
+        return summary
+    trained("scratch", folder / "scratch", None, {})
+    return write_comparison(folder, transfer)
+
+
+@runtime_checkable
+class Form(Protocol):
+    """How runs of one kind are fine-tuned."""
+
+    @property
+    def task(self) -> ExploreConfig | OnPolicyConfig:
+        """Settings of agents that learn the task from scratch."""
+
+    def chosen(self, watch: RunWatcher, stop: Callable[[], bool]) -> dict[str, Any]:
+        """The contents of transfer.json: which checkpoint each agent begins with, and the returns
+        it was chosen by."""
+
+    def trained(
+        self,
+        path: Path,
+        transfer: dict[str, Any] | None,
+        facts: Mapping[str, Any],
+        watch: RunWatcher,
+        stop: Callable[[], bool],
+        wait_seconds: float,
+    ) -> dict[str, Any]:
+        """The summary of the run in a folder, with these facts. It is begun, as `transfer` says or
+        from scratch, or continued."""
+
+
+def form_of(config: FinetuneConfig) -> Form:
+    """By the kind of the run; what is wrong with the settings is said here."""
+    source = RunFolder.open(config.run)
+    return OnScreens(config, source) if source.config.get("on_policy") else OnRobots(config, source)
+
+
+def stored_transfer(folder: Path) -> dict[str, Any] | None:
+    """transfer.json of a fine-tuning in a folder, with its settings under `config`; None where
+    there is none."""
+    for path in (folder / TRANSFER, folder / "transferred" / TRANSFER):
+        if path.exists():
+            return read_json_object(path)
+    return None
+
+
+def _kept(
+    config: FinetuneConfig,
+    folder: Path,
+    home: Path,
+    transfer: dict[str, Any],
+    is_new: bool,
+    resume: bool,
+) -> dict[str, Any]:
+    """Writes transfer.json, with the settings; what it says then.
+
+    It is what a new fine-tuning takes its folder with: another process that chose at the same time
+    may have been first.
+    """
+    written = transfer | {"config": dataclasses.asdict(config)}
+    if not is_new:
+        write_json(home / TRANSFER, written)
+        return transfer
+    try:
+        os.close(create_locked(home / TRANSFER, json_text(written)))
+    except FileExistsError:
+        first = stored_transfer(folder)
+        _refuse_other(config, folder, first, resume)
+        return first or transfer
+    return transfer
+
+
+def steps_finished(config: FinetuneConfig, folder: Path) -> int:
+    """Steps of a fine-tuning in a folder with which all of it is done; 0 where it is not, or was
+    begun otherwise."""
+    stored = stored_transfer(folder)
+    _refuse_other(config, folder, stored, resume=True)
+    if stored is None or not (folder / "summary.json").exists():
+        return 0
+    summary = read_json_object(folder / "summary.json")
+    transferred = RunFolder.open(
+        folder / "transferred" if config.compare else folder
+    ).read_summary()
+    compared = summary.get("steps") == transferred.get(
+        "steps"
+    )  # not so where that run went on by itself
+    return int(summary["steps"]) if compared and "zero_shot_return" in summary else 0
+
+
+def _refuse_other(
+    config: FinetuneConfig, folder: Path, stored: dict[str, Any] | None, resume: bool
+) -> None:
+    """Nothing is begun over something else, and nothing continued with other settings."""
+    if stored is None:
+        if (folder / "config.json").exists():
+            raise RunError(f"{folder} holds a run that is no fine-tuning: choose another --out.")
+        return
+    if not resume:
+        raise RunError(
+            f"{folder} already holds a fine-tuning: continue it with --resume {folder}, or choose "
+            "another --out."
+        )
+    written = settings_from_json(
+        FinetuneConfig, stored["config"]
+    )  # with the settings that are newer than it
+    before, now = (dict(to_json(dataclasses.asdict(c))) for c in (written, config))
+    for settings in (before, now):
+        settings["run"] = Path(
+            settings["run"]
+        ).name  # the rest of the path is only where things are now
+    if difference := config_difference(before, now, may_differ=()):
+        raise ValueError(difference)

@@ -1,0 +1,293 @@
+"""The settings of a run of `explore`, and how the ones left open are decided."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, NamedTuple
+
+import jax
+import tyro
+
+from element_rl.agents.sac import SACConfig
+from element_rl.agents.td3 import TD3Config
+from element_rl.envs.robots import HEALTH_OPTION, EnvSpec, can_fall, describe
+from element_rl.rewards import TRAINING_NAMES, Reward, check_name, make_reward
+from element_rl.rewards.element import (
+    ElementConfig,
+    ElementReward,
+    replay_defaults,
+    resolved_memory,
+    update_window,
+)
+from element_rl.rewards.recent_scale import RecentlyScaled
+from element_rl.storage.settings import named_values, settings_from_json
+
+SMALLEST_CHUNK = 8
+
+
+@dataclass(frozen=True)
+class ExploreConfig:
+    """What to train, on what, for how long. `None` means: as this robot has it, or as fits the run."""
+
+    # Gymnasium environment to explore, with Box spaces: Ant-v5, Hopper-v5, Walker2d-v5,
+    # Humanoid-v4, PointMaze, or any other.
+    env: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="ENV")]]
+    # What the agents learn from: element, rnd, ngu, re3, rise, apt, icm, e3b, extrinsic (the task's
+    # own reward), random (they act at random and learn nothing), or FILE.py:FUNCTION, a function of
+    # your own that returns a reward.
+    reward: str = "element"
+    # Settings of the reward as NAME=VALUE pairs, e.g. learning_rate=1e-3, or renyi_order=2.
+    # (default: none)
+    reward_options: tuple[str, ...] = ()
+    # Environment steps of each agent.
+    steps: int = 1_000_000
+    # How many agents are trained at once, each with a seed of its own.
+    seeds: int = 1
+    # Seed of the first agent; the others count up from it.
+    seed: int = 0
+    # Weight of ELEMENT's lifelong reward; 0 for the episodic reward alone. (default: 0.5)
+    beta: float | None = None
+    # Weight of ELEMENT's episodic reward; 0 for the lifelong reward alone.
+    episodic_weight: float = 1.0
+    # How ELEMENT finds the nearest of all remembered states: by comparing with every one (exact),
+    # with FAISS's index (hnsw), with the paper's graph (graph), or exactly while that is fast and
+    # then with hnsw (auto).
+    memory: Literal["auto", "exact", "graph", "hnsw"] = "auto"
+    # How ELEMENT estimates the entropy of an episode: matrix-based Rényi entropy, a kernel density,
+    # or distances to nearest neighbours. (default: kde on Hopper, knn on Walker2d, otherwise renyi)
+    estimator: Literal["renyi", "kde", "knn"] | None = None
+    # Width σ of the kernel of renyi and kde: states closer than about √σ count as alike.
+    # (default: 1; with kde 0.1, where the paper has 1)
+    bandwidth: float | None = None
+    # Formula of ELEMENT's lifelong reward, one of Proposition 2's: from the distances to the
+    # nearest remembered states (knn), or from a kernel over these distances (kde, renyi2).
+    lifelong_estimator: Literal["knn", "kde", "renyi2"] = "knn"
+    # How ELEMENT's two terms are scaled before they are added: by minimum and maximum over the
+    # batch (batch) or over all batches so far (running), or by mean and deviation over the batch
+    # (standard).
+    normalisation: Literal["batch", "running", "standard"] = "batch"
+    # Who earns an episode's entropy: each state what it adds itself (state), or all states alike
+    # (episode, the paper's form).
+    credit: Literal["episode", "state"] = "state"
+    # Weigh episodes of unequal length as the paper's appendix does.
+    length_weighted: bool = False
+    # Steps from one update window to the next, the paper's U: states are remembered in these
+    # windows only. (default: 500,000, but no more than a tenth of --steps)
+    update_interval: int | None = None
+    # Steps of one update window, the paper's T_u. (default: a tenth of --update-interval)
+    update_steps: int | None = None
+    # Environments that each agent acts in, side by side; --steps counts the steps of all of them.
+    envs_per_agent: int = 1
+    # Transitions kept for each agent to learn from.
+    replay_size: int = 1_000_000
+    # Steps of an agent between two refreshes of its acting policy; lowered to divide --steps.
+    chunk_steps: int = 64
+    # Steps between two lines of metrics. (default: a hundredth of --steps, from 500 to 10,000)
+    log_every: int | None = None
+    # Steps between two checkpoints. (default: --update-interval)
+    checkpoint_every: int | None = None
+    # Processes that step the environments; 0 steps them in the command's own process.
+    # (default: one per agent, up to 64; one per core where agents have several environments)
+    workers: int | None = None
+    # Agents that act at random, run for comparison at the end; 0 for none.
+    random_seeds: int = 1
+    # Factor of the task's reward, with --reward extrinsic.
+    reward_scale: float = 1.0
+    # Divide the reward by its recent standard deviation, because SAC minds the size of rewards; not
+    # for --reward element, whose terms are scaled already.
+    recent_scale: bool = False
+    # How many times the task's own reward is added to the intrinsic one; with 0 the agents learn
+    # from the intrinsic reward alone.
+    extrinsic_weight: float = 0.0
+    # Settings of the environment as NAME=VALUE pairs. Robots that explore do not end their episodes
+    # by falling (docs/results/ant-series.md says why); terminate_when_unhealthy=true has them do
+    # so, as in the paper. (default: none)
+    env_options: tuple[str, ...] = ()
+    # Where the agent is, in an environment that is no robot of this library: entries of info, or
+    # columns of the observation, e.g. x_position y_position, or 0 1. They become part of the state,
+    # and the first two of the map. (default: what the library knows of the robot)
+    position: tuple[str, ...] = ()
+    # Lowest and highest value on the two axes of the map, e.g. -5 5 -5 5. (default: those of the
+    # observation's columns where finite, else ten times as far as random actions get)
+    bounds: tuple[tuple[float, float], ...] = ()
+    # Algorithm that learns from the reward: soft actor-critic (sac) or TD3 (td3).
+    agent: Literal["sac", "td3"] = "sac"
+    # The learner of --agent sac, soft actor-critic.
+    sac: SACConfig = field(default_factory=SACConfig)
+    # The learner of --agent td3, twin delayed deep deterministic policy gradient.
+    td3: TD3Config = field(default_factory=TD3Config)
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "seeds", "envs_per_agent", "replay_size", "chunk_steps"):
+            if getattr(self, name) < 1:
+                raise ValueError(
+                    f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}."
+                )
+        for name in ("seed", "random_seeds"):
+            if getattr(self, name) < 0:
+                raise ValueError(
+                    f"--{name.replace('_', '-')} must not be negative, got {getattr(self, name)}."
+                )
+        for name in ("log_every", "checkpoint_every", "update_interval", "update_steps"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {value}.")
+        if not math.isfinite(self.extrinsic_weight):
+            raise ValueError(
+                f"--extrinsic-weight must be a finite number, got {self.extrinsic_weight}."
+            )
+        check_name(self.reward, TRAINING_NAMES)
+
+    @property
+    def learner(self) -> SACConfig | TD3Config:
+        """The settings of the agent that learns."""
+        return self.sac if self.agent == "sac" else self.td3
+
+
+class Resolved(NamedTuple):
+    """A configuration with nothing left open, and what follows from it."""
+
+    config: ExploreConfig
+    spec: EnvSpec  # the environment's description
+    reward: Reward | None  # None: random actions
+
+
+def resolved(config: ExploreConfig | Resolved) -> Resolved:
+    """The configuration with nothing left open. It makes an environment to look at; what is
+    resolved stays as it is."""
+    if isinstance(config, Resolved):
+        return config
+    spec = describe(config.env, config.position, config.bounds, **parsed_options(config))
+    if can_fall(spec.name) and HEALTH_OPTION not in parsed_options(config):
+        ends = (
+            "true" if config.reward == "extrinsic" else "false"
+        )  # said, so that a random policy beside it has the same
+        config = dataclasses.replace(
+            config, env_options=(*config.env_options, f"{HEALTH_OPTION}={ends}")
+        )
+    window = update_window(config.steps, config.update_interval, config.update_steps)
+    element = _element_options(spec.name, config)
+    config = dataclasses.replace(
+        config,
+        env=spec.name,
+        update_interval=window["update_interval"],
+        update_steps=window["update_steps"],
+        chunk_steps=_chunk_steps(config.steps, config.chunk_steps, config.envs_per_agent),
+        log_every=config.log_every or min(10_000, max(config.steps // 100, 500)),
+        checkpoint_every=config.checkpoint_every or window["update_interval"],
+        beta=element["lifelong_weight"],
+        estimator=element["estimator"],
+        bandwidth=element["bandwidth"],
+        bounds=(spec.coverage_bounds or ()) if config.position else config.bounds,
+    )
+    return Resolved(config, spec, _make_reward(spec.name, config))
+
+
+def described(settings: Mapping[str, Any], env_options: Mapping[str, Any]) -> EnvSpec:
+    """The environment of a run by its stored settings, with these options; older runs say nothing
+    of positions."""
+    return describe(
+        settings["env"], settings.get("position", ()), settings.get("bounds", ()), **env_options
+    )
+
+
+def map_note(given: ExploreConfig, spec: EnvSpec) -> str:
+    """What a user should know of the map before the run begins; nothing where it is as asked for."""
+    if not spec.position_dim:
+        return (
+            f"{spec.name} has no coverage map: --position says where the agent is, by entries of "
+            "info "
+            "(--position x_position y_position) or by columns of the observation (--position 0 1)."
+        )
+    if spec.coverage_bounds is None or spec.coverage_axes is None:
+        return "Coverage is not counted: a map has two axes, and --position has one coordinate."
+    if not given.position or given.bounds:
+        return ""
+    pairs = zip(spec.coverage_axes, spec.coverage_bounds, strict=True)
+    ranges = " and ".join(f"{axis} from {low:g} to {high:g}" for axis, (low, high) in pairs)
+    return f"Coverage is counted on {ranges}; --bounds takes others."
+
+
+def config_from_json(values: Mapping[str, Any]) -> ExploreConfig:
+    """The configuration that `dataclasses.asdict` and JSON made this of."""
+    return settings_from_json(ExploreConfig, values)
+
+
+def parsed_options(config: ExploreConfig) -> dict[str, Any]:
+    """The environment's options, their values read as JSON (a word that is no JSON stays a string)."""
+    return named_values("--env-options", config.env_options, "terminate_when_unhealthy=false")
+
+
+def agent_seeds(config: ExploreConfig) -> list[int]:
+    """One seed per agent."""
+    return [config.seed + index for index in range(config.seeds)]
+
+
+def _make_reward(env: str, config: ExploreConfig) -> Reward | None:
+    options = named_values("--reward-options", config.reward_options, "learning_rate=1e-3")
+    if options and config.reward in ("random", "extrinsic"):
+        raise ValueError(
+            f"--reward-options are for other rewards than {config.reward}: see --help."
+        )
+    if config.recent_scale and config.reward in ("element", "random"):
+        raise ValueError(
+            f"--recent-scale is for other rewards than {config.reward}: ELEMENT's terms are within "
+            "[0, 1]."
+        )
+    if config.extrinsic_weight and config.reward in ("random", "extrinsic"):
+        raise ValueError(
+            "--extrinsic-weight adds the environment's reward to an intrinsic one, and "
+            f"{config.reward} is none: leave it out."
+        )
+    if config.reward == "random":
+        return None
+    if config.reward == "extrinsic":
+        options = {"scale": config.reward_scale}
+    if config.reward != "element":
+        made = make_reward(config.reward, **options)
+        return RecentlyScaled(made) if config.recent_scale else made
+    own = _element_options(env, config)
+    if clash := sorted(set(own) & set(options)):
+        flags = {"lifelong_weight": "--beta"}
+        raise ValueError(
+            f"{clash[0]} has an option of its own: "
+            f"{flags.get(clash[0], '--' + clash[0].replace('_', '-'))}."
+        )
+    reward = make_reward("element", env=env, **own, **options)
+    assert isinstance(reward, ElementReward)
+    memory = resolved_memory(reward.config, config.steps, jax.default_backend() == "cpu")
+    return ElementReward(dataclasses.replace(reward.config, memory=memory))
+
+
+def _element_options(env: str, config: ExploreConfig) -> dict[str, Any]:
+    preset = make_reward("element", env=env)
+    assert isinstance(preset, ElementReward)
+    paper: ElementConfig = preset.config
+    estimator = config.estimator or paper.estimator
+    usual_bandwidth = replay_defaults(estimator).get("bandwidth", paper.bandwidth)
+    options: dict[str, Any] = {
+        "lifelong_weight": paper.lifelong_weight if config.beta is None else config.beta,
+        "estimator": estimator,
+        "bandwidth": usual_bandwidth if config.bandwidth is None else config.bandwidth,
+        "episodic_weight": config.episodic_weight,
+        "memory": config.memory,
+        "lifelong_estimator": config.lifelong_estimator,
+        "normalisation": config.normalisation,
+        "credit": config.credit,
+        "length_weighted": config.length_weighted,
+    }
+    return options | update_window(config.steps, config.update_interval, config.update_steps)
+
+
+def _chunk_steps(steps: int, wanted: int, num_envs: int) -> int:
+    """The largest divisor of the steps up to `wanted` that all environments of an agent can share
+    evenly.
+
+    So a run ends where it was told to. Where there is no fair one, the largest multiple up to
+    `wanted`.
+    """
+    most = max(min(wanted, steps) // num_envs, 1)  # steps of each environment
+    fair = min(-(-SMALLEST_CHUNK // num_envs), most)
+    divisors = [d for d in range(most, 0, -1) if steps % (d * num_envs) == 0]
+    return num_envs * (divisors[0] if divisors and divisors[0] >= fair else most)

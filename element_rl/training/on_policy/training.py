@@ -1,0 +1,401 @@
+"""The on-policy loop: asynchronous A3C for several agents, resumable.
+
+Each agent has workers that act side by side. When one delivers, its agent learns from the rollout
+and the worker goes on with the newest parameters; the others never wait. Agents share nothing but
+the process that serves them, in order of arrival.
+
+A checkpoint holds each worker's place as of its last delivered rollout, and no environment:
+episodes depend on their seed and their actions only, so a resumed worker lives its episode again up
+to there. With one worker per agent nothing depends on who comes first, and a resumed run equals the
+undisturbed one bit for bit on a CPU. With several, the order of arrival does.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from element_rl.acting.rollout import Place
+from element_rl.acting.rollout_actor import Surroundings
+from element_rl.acting.rollout_workers import Crew, WorkerError
+from element_rl.encoders.frozen import FrozenEncoder, load_encoder
+from element_rl.envs.names import registration_of
+from element_rl.envs.screens import ScreenSpec
+from element_rl.rewards.entropy_range import SHORTEST, line, seen_episodes
+from element_rl.rewards.on_rollouts import Bonus, ElementBonus
+from element_rl.runs.folder import RunError, RunFolder
+from element_rl.runs.metrics_log import FINAL_SHARE, best_episodes, final_averages
+from element_rl.runs.provenance import commit, hardware, versions
+from element_rl.runs.watching import (
+    COMPILING,
+    TRANSFER,
+    Interrupted,
+    Progress,
+    Watcher,
+    random_policy_watcher,
+)
+from element_rl.training.on_policy.agent import Agent
+from element_rl.training.on_policy.config import (
+    OnPolicyConfig,
+    agent_seeds,
+    bonus_of,
+    env_options,
+    resolved,
+)
+from element_rl.training.on_policy.launch import ENCODER, metric_columns
+from element_rl.training.on_policy.measures import Measures, PendingRows
+
+
+def train(
+    config: OnPolicyConfig,
+    run: RunFolder,
+    watch: Watcher = lambda progress: None,
+    stop: Callable[[], bool] = lambda: False,
+    resume: bool = False,
+    wait_seconds: float = 0.0,
+    begin: Callable[["OnPolicy"], None] | None = None,
+    facts: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Train, leaving metrics, checkpoints and a summary in the run folder; the summary.
+
+    `wait_seconds`: for another process that is still at work in the folder. `begin` is called with
+    agents that start afresh, not with those that go on from a checkpoint. `facts` are added to the
+    summary.
+    """
+    config, spec = resolved(config)
+    with run.exclusively(wait_seconds):
+        encoder = load_encoder(run.path / ENCODER)
+        with OnPolicy(config, spec, encoder, bonus_of(config, spec, encoder), run) as training:
+            if resume and run.latest_checkpoint() is not None:
+                training.restore()
+            else:
+                if resume:
+                    run.truncate_metrics(
+                        -1
+                    )  # killed before its first checkpoint: from the beginning
+                _begin(training, run, begin)
+            training.train(watch, stop)
+            summary = training.summary()
+    summary["random_policy"] = (
+        random_policy(config, spec, encoder, watch) if config.reward != "random" else None
+    )
+    summary |= facts or {}
+    run.write_summary(summary)
+    return summary
+
+
+def _begin(
+    training: "OnPolicy", run: RunFolder, begin: Callable[["OnPolicy"], None] | None
+) -> None:
+    if begin is not None:
+        begin(training)
+    elif (run.path / TRANSFER).exists():
+        raise RunError(
+            f"The run {run.path} was stopped before its policies were transferred to it: continue "
+            "it with element finetune."
+        )
+    elif training.config.begin is not None:
+        training.begin_with(RunFolder.open(training.config.begin).load_policy())
+
+
+class OnPolicy:
+    """Agents in training."""
+
+    def __init__(
+        self,
+        config: OnPolicyConfig,
+        spec: ScreenSpec,
+        encoder: FrozenEncoder,
+        bonus: Bonus | None,
+        run: RunFolder | None,
+    ) -> None:
+        self.config, self.spec, self.run = config, spec, run
+        self.seeds = agent_seeds(config)
+        self.workers = max(config.workers, 1)
+        self.agents = [
+            Agent(
+                seed,
+                spec,
+                config.a3c,
+                encoder,
+                bonus,
+                self.workers,
+                config.scale_reward,
+                config.extrinsic_weight,
+            )
+            for seed in self.seeds
+        ]
+        self.measures = Measures(spec, len(self.seeds), encoder.state_dim)
+        self.pending = PendingRows(self.seeds)
+        self.rows: list[dict[str, Any]] = []  # of metrics, where there is no folder for them
+        self.latest: dict[str, float] = {}
+        self.entropy_note: str | None = (
+            None  # what is wrong with the reward's entropy; None until an episode was seen
+        )
+        self.seconds = 0.0  # of training, over all resumptions
+        self._claimed = [0] * len(
+            self.seeds
+        )  # steps delivered, and those that workers may be making
+        self._allowed: dict[tuple[int, int], int] = {}  # to each worker
+        self._places: dict[tuple[int, int], Place] = {}
+        self._crew: Crew | None = None
+        self._columns = set(metric_columns(bonus))
+
+    @property
+    def step(self) -> int:
+        """Environment steps done by the agent that has done the fewest."""
+        return min(agent.steps for agent in self.agents)
+
+    def begin_with(self, policies: Mapping[str, np.ndarray]) -> None:
+        """Act as others have learned to: agent i as the i-th of the policies, over again where
+        there are fewer."""
+        count = len(next(iter(policies.values())))
+        for index, agent in enumerate(self.agents):
+            agent.begin_with({name: array[index % count] for name, array in policies.items()})
+
+    def policies(self) -> dict[str, np.ndarray]:
+        """Parameters of all agents."""
+        each = [agent.parameters() for agent in self.agents]
+        return {name: np.stack([parameters[name] for parameters in each]) for name in each[0]}
+
+    def train(self, watch: Watcher, stop: Callable[[], bool]) -> None:
+        """Act and learn until the steps are done. Raises `Interrupted`, at a checkpoint, when told
+        to stop."""
+        every = self.config.checkpoint_every or self.config.steps
+        began, before = time.perf_counter(), self.seconds
+        crew = self._open_crew()
+        watch(self._progress(doing=COMPILING if self.step < self.config.steps else ""))
+        for who in crew.places:
+            self._start(*who)
+        while self.step < self.config.steps:
+            previous = self.step
+            try:
+                agent, worker, rollout = crew.next()
+            except WorkerError as error:
+                self.save(self.step)
+                raise WorkerError(
+                    f"{error} The run stopped at step {self.step:,}, with a checkpoint."
+                ) from error
+            self._claimed[agent] -= self._allowed[agent, worker] - len(
+                rollout
+            )  # its episode may have ended before
+            self._see(agent, worker, rollout)
+            self._start(agent, worker)
+            self.seconds = before + time.perf_counter() - began
+            self._log()
+            done, stopping = self.step >= self.config.steps, stop()
+            if done or stopping:
+                self.save(self.step)
+            elif self.step // every > previous // every:
+                self.save(self.step // every * every)
+            watch(self._progress())
+            if stopping and not done:
+                raise Interrupted(self.step)
+
+    def save(self, step: int) -> None:
+        """Write a checkpoint under this step."""
+        if self.run is None:
+            return
+        crew = self._open_crew()
+        parts = {f"agent/{index}": agent.to_arrays() for index, agent in enumerate(self.agents)}
+        parts |= {"measures": self.measures.to_arrays(), "pending": self.pending.to_arrays()}
+        parts["counters"] = {"seconds": np.array(self.seconds), "logged": np.array(self._logged())}
+        for (agent, worker), place in crew.places.items():
+            counts = np.array([place.rollouts, place.episode])
+            parts[f"place/{agent}/{worker}"] = {
+                "counts": counts,
+                "actions": place.actions,
+                "lstm": place.lstm,
+            }
+        self.run.save_checkpoint(
+            step,
+            self.policies(),
+            self.measures.visits if self.spec.coverage_bounds is not None else None,
+            {
+                f"{part}/{name}": array
+                for part, arrays in parts.items()
+                for name, array in arrays.items()
+            },
+            {"step": self.step, "seconds": self.seconds},
+        )
+
+    def restore(self) -> None:
+        """Go back to the newest checkpoint."""
+        assert self.run is not None
+        arrays, _, _ = self.run.load_resume()
+        for index, agent in enumerate(self.agents):
+            agent.restore(_part(arrays, f"agent/{index}/"))
+        self.measures.restore(_part(arrays, "measures/"))
+        self.pending.restore(_part(arrays, "pending/"))
+        self.seconds = float(arrays["counters/seconds"])
+        self._claimed = [agent.steps for agent in self.agents]
+        for agent, worker in np.ndindex(len(self.agents), self.workers):
+            place = _part(arrays, f"place/{agent}/{worker}/")
+            rollouts, episode = (int(count) for count in place["counts"])
+            self._places[agent, worker] = Place(rollouts, episode, place["actions"], place["lstm"])
+        self.run.truncate_metrics(int(arrays["counters/logged"]))
+
+    def summary(self) -> dict[str, Any]:
+        """What the run came to, per seed."""
+        return {
+            "env": self.config.env,
+            "reward": self.config.reward,
+            "steps": self.step,
+            "seeds": self.seeds,
+            "wall_seconds": self.seconds,
+            "env_steps_per_second": self._rate(),
+            **self.final_metrics(),
+            "workers": self.config.workers,
+            "encoder": "trained" if self.config.encoder is not None else "random",
+            **_update_window(self.agents[0].bonus),
+            "versions": versions(),
+            "commit": commit(),
+            "hardware": hardware(),
+        }
+
+    def final_metrics(self, share: float = FINAL_SHARE) -> dict[str, list[Any]]:
+        """Coverage, furthest place and best episode of all; the rest averaged over the last `share`
+        of the run."""
+        logged = self.run.read_metrics() if self.run is not None else _columns(self.rows)
+        mapped = self.spec.coverage_bounds is not None
+        nothing = [None] * len(self.seeds)
+        return {
+            "coverage": [int(cells) for cells in self.measures.coverage()] if mapped else nothing,
+            "furthest": [float(furthest) for furthest in self.measures.furthest]
+            if mapped
+            else nothing,
+            **best_episodes(self.measures.best_return.tolist(), self.measures.best_length.tolist()),
+            **final_averages(logged, self.step, self.seeds, share),
+        }
+
+    def _see(self, index: int, worker: int, rollout: Any) -> None:
+        agent = self.agents[index]
+        before = agent.steps
+        learned = agent.learn_from(worker, rollout)
+        self.measures.see_rollout(index, rollout, learned.metrics)
+        if rollout.ended:
+            self.measures.see_episode(index, rollout, learned.episode)
+            self._judge_entropy()
+        every = self.config.log_every or 1
+        due = list(range((before // every + 1) * every, agent.steps + 1, every))
+        if agent.steps >= self.config.steps and self.config.steps not in due:
+            due.append(self.config.steps)
+        for step in due:
+            self.pending.add(step, index, self.measures.row(index))
+            agent.measured = False
+
+    def _judge_entropy(self) -> None:
+        """Once, when every agent has an episode: can the entropy that the reward sees tell episodes
+        apart?"""
+        bonus, episodes = self.agents[0].bonus, self.measures.last_states
+        if self.entropy_note is not None or not isinstance(bonus, ElementBonus):
+            return
+        if min(map(len, episodes)) >= SHORTEST:
+            self.entropy_note = line(seen_episodes(episodes, bonus.config.element), as_options=True)
+
+    def _start(self, index: int, worker: int) -> None:
+        """Let a worker act again, unless the agent's steps are all made or being made."""
+        left = self.config.steps - self._claimed[index]
+        steps = min(self.config.a3c.local_steps, left)
+        if steps <= 0:
+            return
+        self._claimed[index] += steps
+        self._allowed[index, worker] = steps
+        self._open_crew().start(index, worker, self.agents[index].parameters_for(worker), steps)
+
+    def _log(self) -> None:
+        timing = {"env_steps_per_second": self._rate(), "wall_seconds": self.seconds}
+        rows = [row | timing for row in self.pending.complete()]
+        if not rows:
+            return
+        last = [row for row in rows if row["step"] == rows[-1]["step"]]
+        names = set(rows[-1]) - {"step", "seed"}
+        self.latest = {
+            name: float(np.mean([row.get(name, np.nan) for row in last])) for name in names
+        }
+        kept = [
+            {name: value for name, value in row.items() if name in self._columns} for row in rows
+        ]
+        if self.run is not None:
+            self.run.append_metrics(kept)
+        else:
+            self.rows += kept
+
+    def _logged(self) -> int:
+        """The last step of which every agent has its line."""
+        every = self.config.log_every or 1
+        return self.step if self.step >= self.config.steps else self.step // every * every
+
+    def _progress(self, doing: str = "") -> Progress:
+        note = self.entropy_note or ""
+        return Progress(
+            self.step, self.config.steps, self._rate(), self.latest, len(self.agents), doing, note
+        )
+
+    def _rate(self) -> float:
+        return sum(agent.steps for agent in self.agents) / max(self.seconds, 1e-9)
+
+    def _open_crew(self) -> Crew:
+        if self._crew is None:
+            a3c, learns = self.config.a3c, self.agents[0].bonus is not None
+            shapes = (
+                {name: array.shape for name, array in self.agents[0].parameters().items()}
+                if learns
+                else {}
+            )
+            options, registration = env_options(self.config), registration_of(self.spec.name)
+            surroundings = Surroundings(
+                self.spec, registration, options, a3c.local_steps, a3c.hidden_size, shapes
+            )
+            self._crew = Crew(
+                surroundings, self.seeds, self.config.workers, self.config.restarts, self._places
+            )
+        return self._crew
+
+    def __enter__(self) -> "OnPolicy":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._crew is not None:
+            self._crew.close()
+
+
+def random_policy(
+    config: OnPolicyConfig,
+    spec: ScreenSpec,
+    encoder: FrozenEncoder,
+    watch: Watcher = lambda progress: None,
+) -> dict[str, Any] | None:
+    """What uniformly random actions reach in as many steps: the same measures, for comparison."""
+    if config.random_seeds == 0:
+        return None
+    config = dataclasses.replace(config, reward="random", seeds=config.random_seeds, begin=None)
+    with OnPolicy(config, spec, encoder, None, None) as training:
+        training.train(random_policy_watcher(watch), lambda: False)
+        return {
+            "steps": training.step,
+            "seeds": training.seeds,
+            **training.final_metrics(share=1.0),
+        }
+
+
+def _update_window(bonus: Bonus | None) -> dict[str, int]:
+    """ELEMENT's U and T_u as they were."""
+    if not isinstance(bonus, ElementBonus):
+        return {}
+    window = bonus.config.element
+    return {"update_interval": window.update_interval, "update_steps": window.update_steps}
+
+
+def _part(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {
+        name.removeprefix(prefix): array
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }
+
+
+def _columns(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+    return {name: np.array([row.get(name, np.nan) for row in rows], np.float64) for name in rows[0]}
