@@ -199,9 +199,8 @@ def _warm_up(candidate: Candidate, states: Float[np.ndarray, "N D"]) -> None:
     """Use an index of the same capacity once, so that what compiles just in time has compiled
     before it is timed."""
     warm = candidate.make(states.shape[1], len(states))
-    warm.insert(
-        states[:BATCH] if candidate.online else states
-    )  # pynndescent compiles more for larger sets
+    # pynndescent compiles more for larger sets
+    warm.insert(states[:BATCH] if candidate.online else states)
     warm.query(states[:BATCH], NUM_NEIGHBOURS)
 
 

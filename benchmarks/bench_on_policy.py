@@ -18,9 +18,8 @@ import os
 import statistics
 import time
 
-os.environ.setdefault(
-    "OPENBLAS_NUM_THREADS", "1"
-)  # before NumPy is loaded, as in `element_rl.cli` and in workers
+# before NumPy is loaded, as in `element_rl.cli` and in workers
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -84,9 +84,8 @@ class Settings:
     num_envs: int = 4
     batch_size: int = 256
     rounds: int = 5
-    only: tuple[
-        str, ...
-    ] = ()  # contenders whose name contains one of these, and those without bonus; all when empty
+    # contenders whose name contains one of these, and those without bonus; all when empty
+    only: tuple[str, ...] = ()
     page: bool = False  # write the table into docs/results/sb3.md
     out: Path = Path(".cache/benchmarks/sb3.json")
 
@@ -131,9 +130,8 @@ def main(settings: Settings) -> dict[str, Any]:
 def contenders(settings: Settings) -> list[Entry]:
     """In the order of the table; the first of each learner has no bonus."""
     small, large = settings.remembered
-    half, quarter, eighth = (
-        EPISODE_STEPS // part for part in (2, 4, 8)
-    )  # for what does little at an episode's end
+    # for what does little at an episode's end
+    half, quarter, eighth = (EPISODE_STEPS // part for part in (2, 4, 8))
     ours = [
         Entry("SB3 SAC", "none", steps=half),
         Entry("SB3 SAC", "element", small),
@@ -168,9 +166,8 @@ def take_turns(
     slices: dict[str, list[list[float]]] = {entry.name: [] for entry in entries}
     processes: list[Contender] = []
     try:
-        for pair in (
-            entries[at : at + 2] for at in range(0, len(entries), 2)
-        ):  # two prepare themselves at a time
+        # two prepare themselves at a time
+        for pair in (entries[at : at + 2] for at in range(0, len(entries), 2)):
             print(f"preparing {' and '.join(entry.name for entry in pair)} …", flush=True)
             started = [Contender(settings, entry, core) for core, entry in enumerate(pair)]
             processes += started

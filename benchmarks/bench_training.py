@@ -42,9 +42,8 @@ class Settings:
     env: str = "Ant-v5"
     seeds: tuple[int, ...] = (1,)  # population sizes
     rewards: tuple[str, ...] = ("extrinsic", "element")
-    remembered: tuple[int, ...] = (
-        50_000,
-    )  # states in each lifelong memory, one measurement per number
+    # states in each lifelong memory, one measurement per number
+    remembered: tuple[int, ...] = (50_000,)
     stored: int = 1_000_000  # transitions in each replay
     chunks: int = 40  # timed chunks per repetition
     chunk_steps: int = 64

@@ -70,9 +70,8 @@ class Settings:
     stored: int = 1_000_000  # transitions in each replay of ours, notes included
     rounds: int = 7
     chunk_steps: int = 64  # of ours: steps between two refreshes of the acting policy
-    slice_steps: int = (
-        2_048  # of ours and SBX, per round; the window of ours comes round every 2,000
-    )
+    # of ours and SBX, per round; the window of ours comes round every 2,000
+    slice_steps: int = 2_048
     quick: bool = False  # a smoke run: small memories, one short round
     only: tuple[str, ...] = ()  # contenders whose name contains one of these; all when empty
     out: Path = Path(".cache/benchmarks/training_peers.json")

@@ -53,9 +53,8 @@ class Settings:
     updates: int = 200_000  # of each offline agent
     seeds: int = 3  # offline agents per dataset and algorithm
     seed: int = 0
-    share: float = (
-        0.5  # of the way from random to the best checkpoint: where the behaviour is taken
-    )
+    # of the way from random to the best checkpoint: where the behaviour is taken
+    share: float = 0.5
     small: bool = False  # networks of 2 × 64, small batches and fast rates, for a CPU
     cql: CQLConfig = dataclasses.field(default_factory=CQLConfig)  # unless --small
     bc: CloningConfig = dataclasses.field(default_factory=CloningConfig)

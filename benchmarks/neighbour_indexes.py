@@ -19,9 +19,8 @@ from element_rl.memory import make_memory
 from element_rl.memory.hnsw import HnswConfig
 
 Answer = tuple[Float[np.ndarray, "Q K"], Int[np.ndarray, "Q K"]]
-SETTINGS = HnswConfig(
-    num_links=16, construction_candidates=200, search_candidates=64
-)  # the same for all libraries
+# the same for all libraries
+SETTINGS = HnswConfig(num_links=16, construction_candidates=200, search_candidates=64)
 
 
 class Index(Protocol):
@@ -152,9 +151,8 @@ def _faiss_flat(dim: int, capacity: int) -> Index:
 
 def _faiss_hnsw(dim: int, capacity: int) -> Index:
     del capacity
-    return FaissIndex(
-        faiss.IndexHNSWFlat(dim, 32)
-    )  # 32 is what FAISS's factory takes where none is given
+    # 32 is what FAISS's factory takes where none is given
+    return FaissIndex(faiss.IndexHNSWFlat(dim, 32))
 
 
 _HNSW = f"M={SETTINGS.num_links}, efConstruction={SETTINGS.construction_candidates}, ef={SETTINGS.search_candidates}"

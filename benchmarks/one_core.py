@@ -22,9 +22,8 @@ class MeasurementError(Exception):
 
 def on_one_core(function: Callable[..., Any], *arguments: Any) -> Any:
     """`function(*arguments)`, computed in a fresh process on one core."""
-    os.environ.update(
-        dict.fromkeys(THREADS, "1")
-    )  # read by the libraries when the new process loads them
+    # read by the libraries when the new process loads them
+    os.environ.update(dict.fromkeys(THREADS, "1"))
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_call_and_send, args=(sender, function, arguments))

@@ -132,9 +132,8 @@ def _callback(module: Any) -> Any:
                 observations[None], actions[None], rewards[None], dones[None], following[None]
             )
             bonus = module.compute(samples=sample, sync=False)
-            self.locals["rewards"] += (
-                bonus.cpu().numpy().reshape(-1)
-            )  # in place: the replay buffer stores this array
+            # in place: the replay buffer stores this array
+            self.locals["rewards"] += bonus.cpu().numpy().reshape(-1)
             if hasattr(module, "batch_size") and self.model.replay_buffer.size() > 0:
                 drawn = self.model.replay_buffer.sample(module.batch_size)
                 rows = (

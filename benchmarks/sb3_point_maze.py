@@ -184,9 +184,8 @@ def _learn_sac(steps: int, seed: int, reward: str, visits: Visits) -> None:
             "total_steps": steps,
             **_bonus_settings(seed),
         }
-        settings["replay_buffer_kwargs"]["recent_scale"] = (
-            reward != "element"
-        )  # SAC minds the size of a reward
+        # SAC minds the size of a reward
+        settings["replay_buffer_kwargs"]["recent_scale"] = reward != "element"
     SAC("MlpPolicy", make_maze(visits), seed=seed, device="cpu", **settings).learn(
         steps, log_interval=None
     )

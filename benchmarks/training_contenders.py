@@ -18,9 +18,8 @@ STATE_SIZE = 11
 NUM_NEIGHBOURS = 3
 RECOMPILED_AT_MOST = 5  # slices in a row that may be run again
 
-Train = Callable[
-    [int], None
-]  # so many environment steps, each with its update, and wait for the last one
+# so many environment steps, each with its update, and wait for the last one
+Train = Callable[[int], None]
 Make = Callable[..., AbstractContextManager[Train]]  # a contender, ready to train
 
 

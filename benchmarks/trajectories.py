@@ -109,9 +109,8 @@ def _episodes(seed: int) -> Iterator[Float[np.ndarray, "T 29"]]:
     environment.reset(seed=seed)
     while True:
         actions = _smooth_actions(generator, generator.uniform(0.0, 0.95), model.nu)
-        rows = [
-            np.concatenate([data.qpos, data.qvel])
-        ]  # Ant's observation is qpos without x, y, and qvel
+        # Ant's observation is qpos without x, y, and qvel
+        rows = [np.concatenate([data.qpos, data.qvel])]
         for action in actions:
             data.ctrl[:] = action
             mujoco.mj_step(model, data, environment.frame_skip)

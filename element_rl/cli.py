@@ -41,9 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     with contextlib.suppress(OSError):  # the current folder may have been removed
         if os.getcwd() not in sys.path:
-            sys.path.append(
-                os.getcwd()
-            )  # as `python -m` has it: my_envs:MyEnv-v0 may lie in the file my_envs.py
+            # as `python -m` has it: my_envs:MyEnv-v0 may lie in the file my_envs.py
+            sys.path.append(os.getcwd())
     try:
         try:
             return _run(list(sys.argv[1:] if arguments is None else arguments))
@@ -52,9 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 # not at the interpreter's end, where an error can no longer be answered
                 sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # so that the end does not try again
+        # so that the end does not try again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NOBODY_READS
     except (ValueError, OSError) as error:
         return _complain(str(error))

@@ -11,9 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-UNROLLED_DIMENSIONS = (
-    32  # above this the sum over dimensions is a loop, to bound the size of the compiled program
-)
+# above this the sum over dimensions is a loop, to bound the size of the compiled program
+UNROLLED_DIMENSIONS = 32
 
 
 def squared_distances(

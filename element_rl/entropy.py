@@ -37,9 +37,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from element_rl.distances import squared_distances
 
-LARGEST_INTEGER_ORDER = (
-    8  # beyond this N^(1−α), the trace of N states far apart, nears the smallest float32
-)
+# beyond this N^(1−α), the trace of N states far apart, nears the smallest float32
+LARGEST_INTEGER_ORDER = 8
 # entries of the trace-one Gram matrix below this add less than rounding to a trace of powers
 NEGLIGIBLE = 1e-13
 # states in a block of the cube's trace: products of this size run at full speed, smaller ones save
@@ -285,9 +284,8 @@ def _trace_one_gram(
     mask: Bool[Array, " N"] | None,
 ) -> Float[Array, "N N"]:
     mask = _full_mask(states) if mask is None else mask
-    return _gram(states, bandwidth, mask) / jnp.maximum(
-        jnp.sum(mask), 1
-    )  # κ(s, s) = 1, so tr K counts the states
+    # κ(s, s) = 1, so tr K counts the states
+    return _gram(states, bandwidth, mask) / jnp.maximum(jnp.sum(mask), 1)
 
 
 def _gram(

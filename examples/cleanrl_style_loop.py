@@ -56,12 +56,10 @@ def train(steps: int, reward: str | None, seed: int) -> np.ndarray:
             )  # ←
         observation = env.reset()[0] if terminated or truncated else following
         if bonus is not None and step >= LEARN_FROM:
-            drawn = bonus.sample(
-                BATCH, rng
-            )  # ← of episodes that have ended; number n is the n-th transition
-            _, rewards = bonus.update_and_reward(
-                drawn, before[drawn], chosen[drawn], after[drawn]
-            )  # ←
+            # ← of episodes that have ended; number n is the n-th transition
+            drawn = bonus.sample(BATCH, rng)
+            # ←
+            _, rewards = bonus.update_and_reward(drawn, before[drawn], chosen[drawn], after[drawn])
             learn(
                 values,
                 target,

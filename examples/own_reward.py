@@ -48,9 +48,8 @@ class RarePlaces:
         return {"reward_lifelong": self.reward(state, batch)}
 
     def _cell(self, state: Any) -> tuple[Any, Any]:
-        position = state[
-            :, 5:7
-        ]  # a state is the encoder's five numbers, then the position, then the orientation
+        # a state is the encoder's five numbers, then the position, then the orientation
+        position = state[:, 5:7]
         cell = jnp.clip(position / self.size * self.cells, 0, self.cells - 1).astype(jnp.int32)
         return cell[:, 0], cell[:, 1]
 

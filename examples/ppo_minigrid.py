@@ -43,9 +43,8 @@ def train(env: str, steps: int, with_bonus: bool, seed: int) -> set[tuple[int, i
     visited: set[tuple[int, int]] = set()
 
     def make() -> gymnasium.Env:
-        return Place(
-            ImgObsWrapper(gymnasium.make(env)), visited
-        )  # its image is 7×7 cells: rewards take it for numbers
+        # its image is 7×7 cells: rewards take it for numbers
+        return Place(ImgObsWrapper(gymnasium.make(env)), visited)
 
     model = PPO(
         "MlpPolicy",

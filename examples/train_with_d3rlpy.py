@@ -20,9 +20,8 @@ def main(name: str, steps: int) -> None:
     replay = mdp_dataset(d3rlpy, dataset)
     print(f"{name}: {replay.transition_count:,} transitions, {replay.size():,} episodes")
     agent = d3rlpy.algos.CQLConfig(batch_size=128).create(device=False)
-    quiet = (
-        d3rlpy.logging.NoopAdapterFactory()
-    )  # no log folder; d3rlpy prints the losses of every epoch
+    # no log folder; d3rlpy prints the losses of every epoch
+    quiet = d3rlpy.logging.NoopAdapterFactory()
     agent.fit(
         replay,
         steps,

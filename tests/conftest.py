@@ -17,16 +17,13 @@ from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("MUJOCO_GL", "disable")
-os.environ.setdefault(
-    "OPENBLAS_NUM_THREADS", "1"
-)  # as in `element_rl.cli`; two processes test side by side
-os.environ.setdefault(
-    "OMP_WAIT_POLICY", "passive"
-)  # FAISS's and PyTorch's threads would wait busily for each other
+# as in `element_rl.cli`; two processes test side by side
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# FAISS's and PyTorch's threads would wait busily for each other
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-if (
-    "JAX_COMPILATION_CACHE_DIR" not in os.environ
-):  # the processes that test, and those they start, find it set
+# the processes that test, and those they start, find it set
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="element-compiled-")
     atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
 for setting in (
@@ -39,9 +36,8 @@ for setting in (
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
 
-gc.set_threshold(
-    100_000, 50, 100
-)  # tracing makes millions of objects, of which hardly any is garbage in a cycle
+# tracing makes millions of objects, of which hardly any is garbage in a cycle
+gc.set_threshold(100_000, 50, 100)
 
 import pytest
 from jaxtyping import install_import_hook
@@ -73,9 +69,8 @@ LONG = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.option.loadscopereorder = (
-        False  # pytest-xdist would begin with the files that have most tests
-    )
+    # pytest-xdist would begin with the files that have most tests
+    config.option.loadscopereorder = False
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

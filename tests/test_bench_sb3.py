@@ -162,9 +162,8 @@ def test_random_actions_are_counted_cell_by_cell(tmp_path: Path) -> None:
     assert written["cells"] == result["cells"]
 
 
-@pytest.mark.filterwarnings(
-    "ignore:The lifelong memory"
-)  # so few steps end before its first window
+# so few steps end before its first window
+@pytest.mark.filterwarnings("ignore:The lifelong memory")
 def test_an_agent_with_the_plug_in_is_counted_alike(tmp_path: Path) -> None:
     pytest.importorskip("stable_baselines3", reason="pip install -e '.[sb3]'")
     settings = sb3_point_maze.Settings(ppo_steps=2_000, out=tmp_path)

@@ -20,9 +20,8 @@ def test_ratios_are_taken_within_a_round_and_against_the_faster_sb3() -> None:
     }
     summary = bench.summarise(rates)
     row = summary["ours, ELEMENT, 5 remembered"]
-    assert row["of_plain"] == pytest.approx(
-        0.9
-    )  # of 0.9, 0.9, 0.8: the slow round does not count against ELEMENT
+    # of 0.9, 0.9, 0.8: the slow round does not count against ELEMENT
+    assert row["of_plain"] == pytest.approx(0.9)
     assert row["of_plain_low"] == pytest.approx(0.8)
     assert row["of_sbx"] == pytest.approx(1.8)  # of 1.8, 1.8, 2.0
     assert row["of_sb3"] == pytest.approx(4.5)  # of 4.5, 4.5, 4.0, against one thread

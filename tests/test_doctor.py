@@ -316,9 +316,8 @@ def test_shares_of_the_variance_by_hand() -> None:
     uneven = terms.check_balance(judged(episodic, lifelong, episodic + 0.2 * lifelong))
     assert uneven.status == "warn"
     assert "--beta" in uneven.advice
-    off = terms.check_balance(
-        judged(episodic, lifelong, episodic)
-    )  # nobody asked for the other term
+    # nobody asked for the other term
+    off = terms.check_balance(judged(episodic, lifelong, episodic))
     assert off.status == "ok"
     silent = terms.check_balance(judged(episodic, np.zeros(4), episodic))
     assert "reward_lifelong is the same for all" in silent.sentence
@@ -429,9 +428,8 @@ def test_a_sound_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "7 well." in capsys.readouterr().out
 
 
-BROKEN: dict[
-    str, tuple[str, str, dict[str, Any]]
-] = {  # what → the finding, its status, and the columns that make it so
+# what → the finding, its status, and the columns that make it so
+BROKEN: dict[str, tuple[str, str, dict[str, Any]]] = {
     "collapsed temperature": ("temperature", "fail", {"temperature": lambda i: 0.2 * 0.5**i}),
     "low temperature": ("temperature", "warn", {"temperature": lambda i: 5e-4}),
     "NaN": ("finite", "fail", {"critic_loss": lambda i: 0.1 if i < 12 else np.nan}),

@@ -15,9 +15,8 @@ TINY = 150  # steps of an example
 
 
 @pytest.mark.filterwarnings("ignore:jax.core.:DeprecationWarning")  # what SBX imports
-@pytest.mark.filterwarnings(
-    "ignore:No episode has ended:UserWarning"
-)  # true, of a budget this small
+# true, of a budget this small
+@pytest.mark.filterwarnings("ignore:No episode has ended:UserWarning")
 @pytest.mark.filterwarnings("ignore:The lifelong memory:UserWarning")  # likewise
 @pytest.mark.parametrize(
     "example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name

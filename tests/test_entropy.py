@@ -219,9 +219,8 @@ def test_integer_order_equals_the_eigenvalue_route() -> None:
         assert by_products == pytest.approx(by_eigenvalues, rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    "count", [100, 313, 700]
-)  # one, three (the last one padded) and six blocks
+# one, three (the last one padded) and six blocks
+@pytest.mark.parametrize("count", [100, 313, 700])
 def test_order_3_by_blocks_equals_the_whole_product(count: int) -> None:
     states = make_states("clustered", count)
     mask = np.random.default_rng(1).random(count) < 0.8

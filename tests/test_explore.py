@@ -262,9 +262,8 @@ def test_killed_at_random_moments_ten_times(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     out = tmp_path / "killed"
     killed = 0
-    for more in rng.permutation(
-        [0, 0, 1, 1, 2, 2, 3, 4, 5, 5]
-    ):  # checkpoints, of 30 in all: 23 are written before
+    # checkpoints, of 30 in all: 23 are written before
+    for more in rng.permutation([0, 0, 1, 1, 2, 2, 3, 4, 5, 5]):
         process = launch(out)
         before = checkpoints(out)
         while process.poll() is None and checkpoints(out) < before + more:
@@ -339,9 +338,8 @@ def test_only_the_task_ends_an_episode_by_falling() -> None:
         == options("random")
         == ("terminate_when_unhealthy=false",)
     )
-    assert options("extrinsic") == (
-        "terminate_when_unhealthy=true",
-    )  # and so for the random policy beside it
+    # and so for the random policy beside it
+    assert options("extrinsic") == ("terminate_when_unhealthy=true",)
     assert options("element", "terminate_when_unhealthy=true") == ("terminate_when_unhealthy=true",)
     assert resolved(ExploreConfig("PointMaze"))[0].env_options == ()
 

@@ -243,6 +243,5 @@ def test_a_module_in_the_current_folder(
 
 def test_cells_of_studies_keep_their_names() -> None:
     config = element_rl.training.off_policy.config.ExploreConfig("Ant-v5", reward="rnd")
-    assert (
-        Cell("Ant-v5", "rnd", config).name == "Ant-v5-rnd-f6921d15"
-    )  # as before there were positions
+    # as before there were positions
+    assert Cell("Ant-v5", "rnd", config).name == "Ant-v5-rnd-f6921d15"

@@ -143,9 +143,8 @@ def test_runs_of_one_reward_in_folders_of_one_name(tmp_path: Path) -> None:
     ]
     hopper = small_run(tmp_path / "c" / "run", env="Hopper-v5", coverage=9.0)
     assert run_labels(first) == ["element (a/run)", "element (b/run)"]
-    assert list(looks(plots.coverage_curve([*first, first[0].path]))) == run_labels(
-        first
-    )  # given twice, drawn once
+    # given twice, drawn once
+    assert list(looks(plots.coverage_curve([*first, first[0].path]))) == run_labels(first)
     assert list(legend_looks(plots.coverage_curve([*first, hopper]))) == [
         "element (a/run, run)",
         "element (b/run)",
@@ -168,9 +167,8 @@ def test_counts_have_whole_ticks(tmp_path: Path, most: float) -> None:
         assert are_whole(ticks_of(axes.xaxis))
         assert axes.get_ylim()[1] >= most
     memory.get_figure().draw_without_rendering()
-    assert not any(
-        "m" in text.get_text() for text in memory.get_yticklabels()
-    )  # no 800m remembered states
+    # no 800m remembered states
+    assert not any("m" in text.get_text() for text in memory.get_yticklabels())
 
 
 def test_a_few_steps_are_whole_too(tmp_path: Path) -> None:

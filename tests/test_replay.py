@@ -177,9 +177,8 @@ def test_environments_of_an_agent_share_its_ring_and_take_turns() -> None:
     final[:] = False
     final[1, 1] = True
     _, finished = ledger.place(final, np.array([1, 2, 0, 1], np.int32))
-    assert [tuple(e) for e in finished] == [
-        (0, 7, 3, 5, 5)
-    ]  # its first step was the third of environment 1
+    # its first step was the third of environment 1
+    assert [tuple(e) for e in finished] == [(0, 7, 3, 5, 5)]
 
 
 def test_draws_fall_to_all_environments_of_an_agent() -> None:

@@ -219,9 +219,8 @@ def test_a_film(hopper: RunFolder, tmp_path: Path) -> None:
     frames = np.frombuffer(shown.stdout, np.uint8).reshape(-1, 480, 480, 3).astype(int)
     assert len(frames) == 20
     red, _, blue = np.moveaxis(frames[-1], -1, 0)
-    assert (
-        np.sum(red - blue > 60) > 1000
-    )  # the robot is of the colour of clay, the floor and the sky are not
+    # the robot is of the colour of clay, the floor and the sky are not
+    assert np.sum(red - blue > 60) > 1000
 
 
 def test_environments_that_are_not_mujocos(tmp_path: Path) -> None:

@@ -41,9 +41,8 @@ class Population:
     """What every worker has to know of all agents."""
 
     spec: EnvSpec
-    registration: (
-        gymnasium.envs.registration.EnvSpec
-    )  # workers do not run the user's code that registered it
+    # workers do not run the user's code that registered it
+    registration: gymnasium.envs.registration.EnvSpec
     env_options: Mapping[str, Any]
     agent_seeds: tuple[int, ...]
     chunk_steps: int
@@ -169,9 +168,8 @@ class Actor:
             f", environment {self.index}," if population.num_envs > 1 else ""
         )
         self.spec = population.spec
-        self.env = make_env(
-            population.registration.id, **population.env_options
-        )  # it is registered: see ActorGroup
+        # it is registered: see ActorGroup
+        self.env = make_env(population.registration.id, **population.env_options)
         self.policy = population.policy
         self.chunk_steps = population.env_steps
         self.seed = population.agent_seeds[agent]

@@ -119,9 +119,8 @@ class Collector:
             self._arrays = local_arrays(self._population)
             self._group = ActorGroup(self._population, range(rows), self._arrays)
         self._finalizer = weakref.finalize(self, stop_workers, self._workers)
-        self._running: tuple[int, int, int | None] | None = (
-            None  # arguments of `act` of the chunk under way
-        )
+        # arguments of `act` of the chunk under way
+        self._running: tuple[int, int, int | None] | None = None
         self._waiting: list[Worker] = []  # workers that have not answered yet
         self._record_side = 0
         self._parameter_side = 0  # the side that the latest chunk acted on

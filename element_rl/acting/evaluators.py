@@ -40,9 +40,8 @@ WORTH_PROCESSES = 20_000  # steps; with fewer, starting processes takes about as
 
 Parameters = Mapping[str, np.ndarray]
 Seed = tuple[int, int, int]  # of the agent, the update, the episode
-RunEpisode = Callable[
-    [gymnasium.Env, Parameters, Seed, bool], Any
-]  # the last argument: deterministic
+# the last argument: deterministic
+RunEpisode = Callable[[gymnasium.Env, Parameters, Seed, bool], Any]
 
 
 def episode_return(
@@ -83,9 +82,8 @@ class Evaluator:
         if num_workers == 0:
             self._env = make(env, **env_options)
             return
-        made = make(
-            env, **env_options
-        )  # imports the module of "module:Env-v0", and refuses what cannot be made
+        # imports the module of "module:Env-v0", and refuses what cannot be made
+        made = make(env, **env_options)
         assert made.spec is not None
         registration = gymnasium.spec(made.spec.id)
         made.close()

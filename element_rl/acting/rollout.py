@@ -11,9 +11,8 @@ class Rollout:
     """Consecutive steps of one episode by one worker, at most `local_steps`; it never crosses the
     end of an episode."""
 
-    frames: UInt8[
-        np.ndarray, "frames H W"
-    ]  # T + 1: the last is what was seen after the last action
+    # T + 1: the last is what was seen after the last action
+    frames: UInt8[np.ndarray, "frames H W"]
     actions: Int[np.ndarray, " T"]
     rewards: Float[np.ndarray, " T"]  # extrinsic
     positions: Float[np.ndarray, "frames 2"]
@@ -21,9 +20,8 @@ class Rollout:
     terminated: bool  # of the last step, as is the next
     truncated: bool
     lstm: Float[np.ndarray, "2 hidden"]  # before the first frame; zero where the episode begins
-    lstm_after: Float[
-        np.ndarray, "2 hidden"
-    ]  # after the frame before the last, with which the next rollout begins
+    # after the frame before the last, with which the next rollout begins
+    lstm_after: Float[np.ndarray, "2 hidden"]
     episode_seed: int
 
     def __len__(self) -> int:

@@ -31,9 +31,8 @@ class Surroundings:
     """What every worker has to know."""
 
     spec: ScreenSpec
-    registration: (
-        gymnasium.envs.registration.EnvSpec
-    )  # workers do not run the user's code that registered it
+    # workers do not run the user's code that registered it
+    registration: gymnasium.envs.registration.EnvSpec
     env_options: Mapping[str, Any]
     local_steps: int
     hidden_size: int

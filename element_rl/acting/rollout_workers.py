@@ -236,17 +236,15 @@ def _serve(
 ) -> None:
     """The worker process: only `act` is answered, with what it came to or with why it failed."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(
-            number, signal.SIG_IGN
-        )  # the main process decides; this one ends when its pipe closes
+        # the main process decides; this one ends when its pipe closes
+        signal.signal(number, signal.SIG_IGN)
     if hasattr(os, "nice"):
         os.nice(NICENESS)
     actor: Actor | None = None
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         try:
-            surroundings, seed, worker = pickle.loads(
-                pickled
-            )  # made by the main process a moment ago, from no file
+            # made by the main process a moment ago, from no file
+            surroundings, seed, worker = pickle.loads(pickled)
             actor = Actor(surroundings, seed, worker, _views(blocks, layout))
             # what is here now stays: the collector of garbage need not walk through it again
             gc.freeze()

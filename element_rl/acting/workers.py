@@ -167,9 +167,8 @@ def _serve(
     if hasattr(os, "nice"):
         os.nice(NICENESS)
     try:
-        population: Population = pickle.loads(
-            pickled
-        )  # made by the main process a moment ago, from no file
+        # made by the main process a moment ago, from no file
+        population: Population = pickle.loads(pickled)
         group = ActorGroup(population, rows, _views(block, population.array_layout()))
     except Exception as error:
         text = f"The worker process of {_agents_text(agents)} could not start: {type(error).__name__}: {error}"

@@ -89,9 +89,8 @@ class PaddedRollout(NamedTuple):
     actions: Int[Array, " T"]
     rewards: Float[Array, " T"]  # what is learned from: intrinsic rewards are in it already
     length: Int[Array, ""]
-    terminated: Bool[
-        Array, ""
-    ]  # the last step ended the episode for good; a time limit or a cut does not
+    # the last step ended the episode for good; a time limit or a cut does not
+    terminated: Bool[Array, ""]
     lstm: Float[Array, "2 hidden"]  # hidden and cell state before the first frame
 
 

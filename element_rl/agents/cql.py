@@ -207,9 +207,8 @@ def conservative_gap(
     values = action_values(critics, batch.observation, with_data)
     sampled, of_data = values[:, :-1], values[:, -1]
     weighted = sampled - log_density[None]
-    log_integral = jax.nn.logsumexp(weighted, axis=1) - log(
-        actions.shape[0]
-    )  # over the actions, not over the critics
+    # over the actions, not over the critics
+    log_integral = jax.nn.logsumexp(weighted, axis=1) - log(actions.shape[0])
     return jnp.mean(log_integral - of_data, axis=-1)
 
 

@@ -148,9 +148,8 @@ def _convolved(
         for i in range(KERNEL)
         for j in range(KERNEL)
     ]
-    weight = jnp.transpose(kernel, (2, 3, 1, 0)).reshape(
-        -1, kernel.shape[0]
-    )  # in the order of the windows
+    # in the order of the windows
+    weight = jnp.transpose(kernel, (2, 3, 1, 0)).reshape(-1, kernel.shape[0])
     return jnp.concatenate(windows, axis=-1) @ weight
 
 

@@ -141,9 +141,8 @@ def with_policy(state: SACState, parameters: Mapping[str, Any]) -> SACState:
     return eqx.tree_at(lambda s: s.actor, state, Actor(network_from(parameters)))
 
 
-@partial(
-    jax.jit, static_argnames=("observation_dim", "action_dim", "config")
-)  # one compilation, not one per array
+# one compilation, not one per array
+@partial(jax.jit, static_argnames=("observation_dim", "action_dim", "config"))
 def create(key: PRNGKeyArray, observation_dim: int, action_dim: int, config: SACConfig) -> SACState:
     """A fresh agent; the same key gives the same agent."""
     actor_key, critic_key = jax.random.split(key)
@@ -153,9 +152,8 @@ def create(key: PRNGKeyArray, observation_dim: int, action_dim: int, config: SAC
     return SACState(
         actor=actor,
         critics=critics,
-        target_critics=jax.tree.map(
-            jnp.copy, critics
-        ),  # a copy: one buffer cannot be donated twice
+        # a copy: one buffer cannot be donated twice
+        target_critics=jax.tree.map(jnp.copy, critics),
         log_temperature=log_temperature,
         actor_optimiser=optax.adam(config.actor_learning_rate).init(actor),
         critic_optimiser=optax.adam(config.critic_learning_rate).init(critics),

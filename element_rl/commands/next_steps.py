@@ -10,9 +10,8 @@ from gymnasium.envs.registration import load_env_creator
 
 from element_rl.runs.folder import RunFolder
 
-COLLECTED_STEPS = (
-    10_000  # per seed, of the dataset that is proposed, or as many as the run has if that is fewer
-)
+# per seed, of the dataset that is proposed, or as many as the run has if that is fewer
+COLLECTED_STEPS = 10_000
 
 
 def say_next_steps(run: RunFolder) -> None:

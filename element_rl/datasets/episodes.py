@@ -21,9 +21,8 @@ class Episodes:
     """Whole episodes of one environment, one after the other, in R rows."""
 
     observation: Shaped[np.ndarray, "R ..."]  # float32, or uint8 for images
-    action: Shaped[
-        np.ndarray, "R ..."
-    ]  # float32 [R, A] on the policy's own scale, [-1, 1]; int32 [R] of a choice
+    # float32 [R, A] on the policy's own scale, [-1, 1]; int32 [R] of a choice
+    action: Shaped[np.ndarray, "R ..."]
     reward: Float32[np.ndarray, " R"]  # of the task
     terminated: Bool[np.ndarray, " R"]  # the task ended with this step
     truncated: Bool[np.ndarray, " R"]  # time ran out, or the recording stopped

@@ -119,9 +119,8 @@ def read_recording(name: str | Path, root: Path | None = None) -> Recording:
         lengths, rows, metadata = read_rows(storage, folder, label, int(about["total_episodes"]))
     except DatasetError:
         raise
-    except (
-        Exception
-    ) as error:  # HDF5, Arrow and Pillow each have errors of their own for damaged files
+    # HDF5, Arrow and Pillow each have errors of their own for damaged files
+    except Exception as error:
         raise DatasetError(
             f"The dataset {label} in {folder} is damaged ({_reason(error)}): {AGAIN}."
         ) from error
@@ -234,9 +233,8 @@ def _environment(about: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
     except (ValueError, KeyError, TypeError, AttributeError):
         return None, {}
     if env.rpartition(":")[2] == "Ant-v5":
-        options.setdefault(
-            "include_cfrc_ext_in_observation", True
-        )  # Gymnasium's default is not that of `make_env`
+        # Gymnasium's default is not that of `make_env`
+        options.setdefault("include_cfrc_ext_in_observation", True)
     registered = gymnasium.registry.get(env)
     if limit is not None and (registered is None or registered.max_episode_steps != limit):
         options["max_episode_steps"] = int(limit)

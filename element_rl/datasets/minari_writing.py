@@ -40,9 +40,8 @@ class EpisodeRecord:
     rewards: Float[np.ndarray, " T"]
     terminations: Bool[np.ndarray, " T"]
     truncations: Bool[np.ndarray, " T"]
-    infos: Mapping[str, Shaped[np.ndarray, "..."]] = field(
-        default_factory=dict
-    )  # such as position [T + 1, C]
+    # such as position [T + 1, C]
+    infos: Mapping[str, Shaped[np.ndarray, "..."]] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)  # numbers and text; None is left out
 
 

@@ -14,9 +14,8 @@ from element_rl.doctor.trial import BATCH_SIZE, Judgement, Trial
 from element_rl.memory import make_memory
 from element_rl.rewards.element import ElementReward
 
-LEARNER = sac.SACConfig(
-    hidden_sizes=(256, 256), batch_size=BATCH_SIZE
-)  # what the costs are compared with
+# what the costs are compared with
+LEARNER = sac.SACConfig(hidden_sizes=(256, 256), batch_size=BATCH_SIZE)
 UPDATES_TIMED = 10
 COSTLY = 1.0  # of environment and learner together: a bonus beyond this doubles the time of a run
 GOOD_RECALL = 0.9
@@ -77,9 +76,8 @@ def check_recall(trial: Trial) -> Finding | None:
     if not isinstance(rewarder, ElementReward):
         return None
     kind = trial.settings.reward_options.get("memory", "auto")
-    kind = (
-        "hnsw" if kind == "auto" else kind
-    )  # what auto becomes on a CPU, when the memory has grown
+    # what auto becomes on a CPU, when the memory has grown
+    kind = "hnsw" if kind == "auto" else kind
     k, states = rewarder.config.num_neighbours, trial.states()
     remembered, asked = states[: len(states) // 2], states[len(states) // 2 :]
     found = []

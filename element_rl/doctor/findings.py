@@ -15,9 +15,8 @@ class Finding:
     status: Literal["ok", "warn", "fail"]
     sentence: str
     advice: str = ""  # what to do; empty where all is well
-    values: dict[str, Any] = field(
-        default_factory=dict
-    )  # the numbers behind the sentence, for programs
+    # the numbers behind the sentence, for programs
+    values: dict[str, Any] = field(default_factory=dict)
 
 
 def exit_code(findings: Iterable[Finding]) -> int:

@@ -20,9 +20,8 @@ from element_rl.runs.provenance import versions
 
 DISTRIBUTION = "element-rl"
 OLDEST_PYTHON = (3, 11)
-LITTLE_SPACE = (
-    5e9  # bytes; the checkpoint of one agent with a million transitions takes some hundred million
-)
+# bytes; the checkpoint of one agent with a million transitions takes some hundred million
+LITTLE_SPACE = 5e9
 EXTRAS = {  # extra → the modules that say it is there, and what it is for
     "cuda": (("jax_cuda13_plugin", "jax_cuda12_plugin"), "JAX on an NVIDIA GPU"),
     "datasets": (("minari",), "element collect and element offline"),

@@ -11,14 +11,12 @@ from element_rl.doctor.findings import Finding
 from element_rl.doctor.trial import Judgement, Trial
 
 SMALLEST_SHARE = 0.05  # of the reward's variance, below which a term has no say
-NEIGHBOURS = (
-    10  # the distance to so many of the collected states says how often a state was visited
-)
+# the distance to so many of the collected states says how often a state was visited
+NEIGHBOURS = 10
 TENTH = 0.1
 SMALLEST_DEVIATION, LARGEST_DEVIATION = 0.01, 100.0  # of a reward that SAC can be given as it is
-ADDITIVE = (
-    0.99  # share of the variance that a weighted sum of the terms must explain to be called one
-)
+# share of the variance that a weighted sum of the terms must explain to be called one
+ADDITIVE = 0.99
 
 
 def check_terms(trial: Trial, judgement: Judgement) -> Iterator[Finding]:

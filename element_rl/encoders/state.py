@@ -16,9 +16,8 @@ class StateEncoder(eqx.Module):
     """Call it with one observation and its position; `vmap` it over many."""
 
     embed: RandomMLP
-    orientation: tuple[int, int] = eqx.field(
-        static=True
-    )  # first and last+1 column of the observation; equal when none
+    # first and last+1 column of the observation; equal when none
+    orientation: tuple[int, int] = eqx.field(static=True)
 
     def __call__(
         self, observation: Float[Array, " O"], position: Float[Array, " C"]

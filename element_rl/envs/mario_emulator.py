@@ -65,9 +65,8 @@ class Game:
         """World 1-1, the player in control."""
         self.take_turn()
         self._console.load(self._console.first_state)
-        self.play_frame(
-            NO_BUTTONS
-        )  # the screen is that of the state before until a frame has been played
+        # the screen is that of the state before until a frame has been played
+        self.play_frame(NO_BUTTONS)
 
     def take_turn(self) -> None:
         """Put this game on the console, where another of this process may be."""

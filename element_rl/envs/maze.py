@@ -48,9 +48,8 @@ class Maze(NamedTuple):
     """N free cells, numbered row by row from the top."""
 
     next_cell: Int[np.ndarray, "N 4"]  # where each action leads
-    position: Float[
-        np.ndarray, "N 2"
-    ]  # x to the right, y upwards; the lower left cell of the plan is (0, 0)
+    # x to the right, y upwards; the lower left cell of the plan is (0, 0)
+    position: Float[np.ndarray, "N 2"]
     depth: Int[np.ndarray, " N"]  # least number of steps from the start
     size: tuple[int, int]  # columns and rows of the plan
 
@@ -92,9 +91,8 @@ def read_plan(plan: str) -> Maze:
 def shallow_dead_ends(maze: Maze, shallow: int = SHALLOW) -> Bool[np.ndarray, " N"]:
     """The shallow cells that are on no shortest way to a deep one: who is there goes nowhere."""
     leads_on = maze.depth >= shallow
-    for cell in np.argsort(
-        -maze.depth
-    ):  # the deepest first, so that every cell knows all ways through it
+    # the deepest first, so that every cell knows all ways through it
+    for cell in np.argsort(-maze.depth):
         if leads_on[cell]:
             neighbours = maze.next_cell[cell]
             leads_on[neighbours[maze.depth[neighbours] == maze.depth[cell] - 1]] = True

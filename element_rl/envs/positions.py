@@ -22,9 +22,8 @@ from jaxtyping import Float
 from element_rl.envs.names import reason_of
 
 Position = tuple[str, ...] | tuple[int, ...]
-Pairs = Sequence[
-    Sequence[int | float]
-]  # lowest and highest value of each coordinate, as users give them
+# lowest and highest value of each coordinate, as users give them
+Pairs = Sequence[Sequence[int | float]]
 Bounds = tuple[tuple[float, float], tuple[float, float]]
 
 MAP_AXES = 2

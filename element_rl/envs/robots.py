@@ -74,9 +74,8 @@ class EnvSpec:
     )  # where the torso's orientation stands in the observation
     coverage_axes: tuple[str, str] | None = None
     coverage_bounds: Bounds | None = None  # of the two axes
-    position_in_info: bool = (
-        True  # False for -v4 robots, whose infos lack it at reset or give the centre of mass
-    )
+    # False for -v4 robots, whose infos lack it at reset or give the centre of mass
+    position_in_info: bool = True
     position: Position = ()  # as the user says it: entries of info, or columns of the observation
     coverage_unit: str = "m"  # of positions
     coverage_start: tuple[float, float] | None = None  # about where episodes begin
@@ -215,14 +214,12 @@ class _Robot:
     coverage_axes: tuple[str, str]
     coverage_bounds: Bounds
     orientation_slice: tuple[int, int]
-    hidden_coordinates: (
-        int  # leading coordinates left out of the observation unless the user asks for them
-    )
+    # leading coordinates left out of the observation unless the user asks for them
+    hidden_coordinates: int
     versions: tuple[str, ...] = ("4", "5")
     start: tuple[float, float] = (0.0, 0.0)  # on the map; resets add a little noise
-    can_fall: bool = (
-        True  # Gymnasium ends the episode when it does, unless told otherwise by HEALTH_OPTION
-    )
+    # Gymnasium ends the episode when it does, unless told otherwise by HEALTH_OPTION
+    can_fall: bool = True
 
 
 _SQUARE: Bounds = ((-25.0, 25.0), (-25.0, 25.0))

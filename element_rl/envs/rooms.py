@@ -138,9 +138,8 @@ def _walls() -> np.ndarray:
     for level in range(rows):
         floor = SHAPE[0] - 1 - ROOM * level  # the row of the wall under this row of rooms
         for door in range(1, columns):
-            row = (
-                floor - 2 if (door + level) % 2 else floor - ROOM + 2
-            )  # low and high by turns: rooms are crossed
+            # low and high by turns: rooms are crossed
+            row = floor - 2 if (door + level) % 2 else floor - ROOM + 2
             wall[row - 1 : row + 1, ROOM * door] = False
         if level < rows - 1:
             column = ROOM * columns - 2 if level % 2 == 0 else 2

@@ -67,9 +67,8 @@ class OnRobots:
             "episodic_entropy": float(np.mean(entropies)),
             "coverage": None if cells is None else len(cells),
         }
-        return row, padded_paths(
-            [path[:, :2] for path in paths], spec.max_episode_steps
-        )  # what a map has
+        # what a map has
+        return row, padded_paths([path[:, :2] for path in paths], spec.max_episode_steps)
 
     def write_video(
         self,

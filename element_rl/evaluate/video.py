@@ -50,15 +50,13 @@ def write_video(
     _check_can_be_seen(env_name, env_options)
     if os.environ.get("MUJOCO_GL", "") in ("", "disable", "disabled"):
         os.environ["MUJOCO_GL"] = "osmesa"
-    os.environ.setdefault(
-        "SDL_VIDEODRIVER", "dummy"
-    )  # environments drawn by pygame need no screen either
+    # environments drawn by pygame need no screen either
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     # Otherwise imageio runs code of its own between fork and exec, which can hang where JAX has
     # threads.
     os.environ.setdefault("IMAGEIO_FFMPEG_NO_PREVENT_SIGINT", "1")
-    unfinished = path.with_suffix(
-        f".part{path.suffix}"
-    )  # an older film stays until there is a new one
+    # an older film stays until there is a new one
+    unfinished = path.with_suffix(f".part{path.suffix}")
     env = make_env(env_name, render_mode="rgb_array", **env_options)
     is_mujoco = _renderer_of(env) is not None
     failure = ""
@@ -68,9 +66,8 @@ def write_video(
                 follow_robot(env, env_options)
                 with _frames_of(unfinished, env, watch, every) as add_frame:
                     run_episode(spec, env, parameters, seed, deterministic, add_frame)
-            except (
-                Exception
-            ) as error:  # whatever a renderer, a driver or an encoder of films may raise
+            # whatever a renderer, a driver or an encoder of films may raise
+            except Exception as error:
                 failure = f"{type(error).__name__}: {' '.join(str(error).split()).rstrip('.')}"
             finally:
                 env.close()

@@ -128,9 +128,8 @@ class VectorExplorationInfo(gymnasium.vector.VectorWrapper):
             if options is None
             else options.get("reset_mask", np.ones(self.num_envs, bool))
         )
-        reset = self.env.reset(
-            seed=seed, options=options
-        )  # before anything changes here: it may refuse the mask
+        # before anything changes here: it may refuse the mask
+        reset = self.env.reset(seed=seed, options=options)
         self.record.forget(np.flatnonzero(mask).tolist())
         self._ended[mask] = False
         return reset
@@ -231,9 +230,8 @@ class ExplorationRecord:
         )
         self.memory: Memory | None = None
         self._kind = memory
-        make_memory(
-            memory, 1
-        )  # an unknown kind is refused here, not when the first episode has ended
+        # an unknown kind is refused here, not when the first episode has ended
+        make_memory(memory, 1)
         self.running: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in range(num_envs)]
         self._encode = jax.jit(Encoding.states)
         self._entropy = jax.jit(

@@ -114,9 +114,8 @@ def updated(
     rewarder: Reward, state: Any, kept: Kept, encoding: Encoding, *batch_and_key: Any
 ) -> tuple[Any, dict[str, Array]]:
     *batch, key, number = batch_and_key
-    learning_key = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, 2), number), 3)[
-        1
-    ]  # as the learner's
+    # as the learner's
+    learning_key = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, 2), number), 3)[1]
     return rewarder.update(state, transitions(kept, encoding, *batch), learning_key)
 
 

@@ -29,9 +29,8 @@ from element_rl.encoders.state import StateEncoder, make_state_encoder
 from element_rl.envs.robots import EnvSpec, describe, position_of
 
 Infos = Sequence[Mapping[str, Any]] | None
-StateFunction = Callable[
-    [Any, Infos], np.ndarray
-]  # observations [B, ...] and infos to states [B, D]
+# observations [B, ...] and infos to states [B, D]
+StateFunction = Callable[[Any, Infos], np.ndarray]
 
 EMBEDDING_DIM = 5  # of vectors: the paper's
 IMAGE_DIM = 32  # of images: the paper's

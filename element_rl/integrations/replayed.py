@@ -109,9 +109,8 @@ class IntrinsicReward:
         self._said_empty = config is not None and warn_of_closed_windows(config, total_steps)
         self._waits_for_end = bool(self.rewarder.note_shapes())
         self._ready = np.zeros(capacity, bool)
-        self._unwritten: list[
-            tuple[np.ndarray, np.ndarray, np.ndarray]
-        ] = []  # places, observations, what is beside
+        # places, observations, what is beside
+        self._unwritten: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self._key: PRNGKeyArray = jax.random.key(seed)
         self.host_memory: HnswMemory | None = None
         self.state: Any = None
@@ -185,9 +184,8 @@ class IntrinsicReward:
                 "No episode has ended yet, so no transition can be drawn: observe more steps first."
             )
         drawn = np.zeros(0, np.int64)
-        while (
-            len(drawn) < batch_size
-        ):  # those that are not ready are few: they belong to running episodes
+        # those that are not ready are few: they belong to running episodes
+        while len(drawn) < batch_size:
             more = (rng.random(2 * batch_size) * filled).astype(np.int64)
             drawn = np.concatenate([drawn, more[self._ready[more]]])
         newest = self.observed - 1
@@ -315,9 +313,8 @@ class IntrinsicReward:
         if "state_dim" not in arrays:
             return
         self._start(int(arrays["state_dim"]))
-        if (
-            self._memory is not None and not self._memory.memory_on_host
-        ):  # it may have outgrown its first size
+        # it may have outgrown its first size
+        if self._memory is not None and not self._memory.memory_on_host:
             self.state = self._memory.with_room(self.state, len(arrays["state/memory/states"]))
         self.state = arrays_to_tree(self.state, under(arrays, "state"), "state")
         filled = len(arrays["ready"])
@@ -375,9 +372,8 @@ class IntrinsicReward:
         self._unwritten = []
         if not self.source.fitted:
             self.source.fit(raw)
-        rows = (
-            1 << max(len(places) - 1, FEWEST_ROWS - 1).bit_length()
-        )  # powers of two: few programs are compiled
+        # powers of two: few programs are compiled
+        rows = 1 << max(len(places) - 1, FEWEST_ROWS - 1).bit_length()
         padded = (
             _padded(places.astype(np.int32), rows, self.capacity),
             _padded(raw, rows),

@@ -22,9 +22,8 @@ class RunningEpisodes:
     """What the environments have done since their last reset."""
 
     def __init__(self, num_envs: int, longest: int) -> None:
-        self.longest = (
-            longest  # an episode with so many transitions is cut there, and the rest is another
-        )
+        # an episode with so many transitions is cut there, and the rest is another
+        self.longest = longest
         self.rows: list[list[tuple[np.generic | np.ndarray, ...]]] = [[] for _ in range(num_envs)]
 
     def add(

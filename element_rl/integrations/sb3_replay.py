@@ -93,9 +93,8 @@ class IntrinsicReplayBuffer(ReplayBuffer):
         self.bonus = IntrinsicReward(
             self._reward_name, self.observation_space, self.action_space, **self._bonus_settings
         )
-        self._runs = np.zeros(
-            self.n_envs, bool
-        )  # whether an episode is under way in each environment
+        # whether an episode is under way in each environment
+        self._runs = np.zeros(self.n_envs, bool)
         self._latest: tuple[np.ndarray, dict[str, float]] = (
             np.zeros(0, np.int64),
             {},
@@ -147,9 +146,8 @@ class IntrinsicReplayBuffer(ReplayBuffer):
         ids, metrics = self._latest
         kept = ids[self.bonus.ready(ids)]
         terms: Mapping[str, np.ndarray] = {}
-        if (
-            len(kept) == len(ids) > 0
-        ):  # all still there: the terms are those of the batch that was learned from
+        # all still there: the terms are those of the batch that was learned from
+        if len(kept) == len(ids) > 0:
             rows, envs = np.divmod(kept % self._capacity, self.n_envs)
             terms = self.bonus.reward_terms(kept, *self._transitions(rows, envs))
         means = {name: float(np.mean(values)) for name, values in terms.items()}

@@ -63,9 +63,8 @@ class IntrinsicCallback(BaseCallback):
         """
         super().__init__(verbose)
         self.weight, self.intrinsic_only = float(weight), intrinsic_only
-        self.bonus: RolloutReward | None = (
-            None  # made when the environments are known, at the beginning of `learn`
-        )
+        # made when the environments are known, at the beginning of `learn`
+        self.bonus: RolloutReward | None = None
         self._reward_name, self._total_steps = reward, total_steps
         self._bonus_settings: dict[str, Any] = dict(
             max_episode_steps=max_episode_steps,
@@ -75,9 +74,8 @@ class IntrinsicCallback(BaseCallback):
             seed=seed,
             options=options,
         )
-        self._runs: Bool[np.ndarray, " E"] | None = (
-            None  # whether an episode is under way, after the last rollout
-        )
+        # whether an episode is under way, after the last rollout
+        self._runs: Bool[np.ndarray, " E"] | None = None
         self._steps: list[tuple[Any, ...]] = []  # of the rollout under way
 
     def save(self, folder: str | Path) -> None:

@@ -44,9 +44,8 @@ def insert(
     """Remember the first `count` of the given states. There must be room for them; later rows are
     padding."""
     row = jnp.arange(states.shape[0], dtype=jnp.int32)
-    target = jnp.where(
-        row < count, memory.size + row, memory.states.shape[0]
-    )  # padding lands outside and is dropped
+    # padding lands outside and is dropped
+    target = jnp.where(row < count, memory.size + row, memory.states.shape[0])
     return ExactMemoryState(
         memory.states.at[target].set(states, mode="drop"),
         memory.values.at[target].set(values, mode="drop"),
@@ -68,9 +67,8 @@ def query(
     width = min(CPU_BLOCK if jax.default_backend() == "cpu" else ACCELERATOR_BLOCK, capacity)
 
     def visit(block: Array, nearest: tuple[Array, Array]) -> tuple[Array, Array]:
-        start = jnp.minimum(
-            block * width, capacity - width
-        )  # the last block may overlap the one before
+        # the last block may overlap the one before
+        start = jnp.minimum(block * width, capacity - width)
         points = jax.lax.dynamic_slice_in_dim(memory.states, start, width)
         ids = start + jnp.arange(width, dtype=jnp.int32)
         squared = squared_distances(states, points)

@@ -124,9 +124,8 @@ def insert(
         return link(graph, state, distances, ids, config.update_depth, present=index < count), None
 
     row = jnp.arange(states.shape[0], dtype=jnp.int32)
-    target = jnp.where(
-        row < count, graph.size + row, graph.states.shape[0]
-    )  # padding lands outside and is dropped
+    # padding lands outside and is dropped
+    target = jnp.where(row < count, graph.size + row, graph.states.shape[0])
     graph = graph._replace(
         states=graph.states.at[target].set(states, mode="drop"),
         values=graph.values.at[target].set(values, mode="drop"),
@@ -154,9 +153,8 @@ def search(
     def step(node: Int[Array, ""]) -> Int[Array, ""]:
         neighbours = graph.edges[node]  # Y = ND(X0)
         nearest = neighbours[jnp.argmin(_distances(graph, neighbours, state))]
-        return jnp.where(
-            nearest == NO_NODE, node, nearest
-        )  # a node without edges keeps the walk where it is
+        # a node without edges keeps the walk where it is
+        return jnp.where(nearest == NO_NODE, node, nearest)
 
     def walk(nodes: Int[Array, " R"], _: None) -> tuple[Int[Array, " R"], Int[Array, " R"]]:
         return jax.vmap(step)(nodes), nodes
@@ -193,9 +191,8 @@ def link(
             jnp.repeat(frontier == NO_NODE, graph.edges.shape[1]), NO_NODE, following
         )
         graph = _offer(graph, frontier, node, _distances(graph, frontier, state))
-        frontier = jnp.where(
-            following == node, NO_NODE, following
-        )  # the new node itself is no candidate
+        # the new node itself is no candidate
+        frontier = jnp.where(following == node, NO_NODE, following)
     row = jnp.where(present, node, graph.states.shape[0])  # out of range is dropped
     return graph._replace(
         edges=graph.edges.at[row].set(ids, mode="drop"),

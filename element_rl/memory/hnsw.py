@@ -41,12 +41,10 @@ class HnswConfig:
     (docs/benchmarks.md)."""
 
     num_links: int = 16  # M, links per node and layer (twice as many on the lowest)
-    construction_candidates: int = (
-        200  # efConstruction, nodes kept in view when one is inserted; 100 leaves links missing
-    )
-    search_candidates: int | None = (
-        None  # efSearch, nodes kept in view by a query; None: as many as `recall` takes
-    )
+    # efConstruction, nodes kept in view when one is inserted; 100 leaves links missing
+    construction_candidates: int = 200
+    # efSearch, nodes kept in view by a query; None: as many as `recall` takes
+    search_candidates: int | None = None
     recall: float = 0.98  # share of the true neighbours a query should find
 
     def __post_init__(self) -> None:
@@ -70,9 +68,8 @@ CANDIDATES = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)  # values of efSearc
 FIRST_CANDIDATES = 64  # before there is anything to choose by
 FIRST_CALIBRATION = 10_000  # states, and at every doubling from there
 CALIBRATION_QUERIES = 512
-CALIBRATION_STRETCHES = (
-    16  # parts of the queries, in their order, whose recalls say how sure the recall is
-)
+# parts of the queries, in their order, whose recalls say how sure the recall is
+CALIBRATION_STRETCHES = 16
 CALIBRATION_NEIGHBOURS = 3
 
 

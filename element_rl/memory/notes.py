@@ -43,9 +43,8 @@ def merge_distances(
     num_rows = total_rows if num_rows is None else num_rows
 
     def merge_block(index: Array, merged: Array) -> Array:
-        start = jnp.minimum(
-            index * block, total_rows - block
-        )  # the last may overlap: it reads the input, not `merged`
+        # the last may overlap: it reads the input, not `merged`
+        start = jnp.minimum(index * block, total_rows - block)
         notes, row_states, row_own = (
             jax.lax.dynamic_slice_in_dim(x, start, block)
             for x in (neighbour_distances, states, own)

@@ -32,9 +32,8 @@ MOST_SEEDS_SHOWN = 5
 LONGEST_MAP = 3.0  # sides of a map, one over the other, up to which both have the same scale
 CROP_MARGIN = 0.08  # of the visited extent, on each side
 MOST_LABELS = 10  # of the fields of a colour scale
-MOST_VECTOR_POINTS = (
-    200_000  # trajectories with more points than this are drawn as pixels, also in SVG
-)
+# trajectories with more points than this are drawn as pixels, also in SVG
+MOST_VECTOR_POINTS = 200_000
 
 
 @matplotlib.rc_context(STYLE)

@@ -53,9 +53,8 @@ class Ledger:
         self.steps = np.zeros(rows, np.int64)  # steps of all finished episodes
         self.sample_tail = np.zeros(rows, np.int64)  # oldest entry of the ring of sampleable slots
         self.sample_count = np.zeros(rows, np.int64)
-        self._lengths: list[deque[int]] = [
-            deque() for _ in range(rows)
-        ]  # of the finished episodes stored
+        # of the finished episodes stored
+        self._lengths: list[deque[int]] = [deque() for _ in range(rows)]
 
     def place(
         self, final: Bool[np.ndarray, "L R"], count: Int[np.ndarray, " L"]

@@ -36,9 +36,8 @@ class Replay(NamedTuple):
     extrinsic_reward: Float[Array, "P N"]
     terminated: Bool[Array, "P N"]
     state: Float[Array, "P N D"]  # the encoded observation
-    sampleable: Int[
-        Array, "P N"
-    ]  # rings of the slots that may be drawn, in the order their episodes ended
+    # rings of the slots that may be drawn, in the order their episodes ended
+    sampleable: Int[Array, "P N"]
     notes: dict[str, Array]  # each [P, N, ...]
 
 
@@ -178,9 +177,8 @@ def sample(
     capacity, num_envs = replay.observation.shape[0], sample_tail.shape[0]
     ends = jnp.cumsum(sample_count)
     drawn = jax.random.randint(key, (batch_size,), 0, jnp.maximum(ends[-1], 1))
-    env = jnp.sum(
-        drawn[:, None] >= ends[None, :-1], axis=1, dtype=jnp.int32
-    )  # the environment it falls to
+    # the environment it falls to
+    env = jnp.sum(drawn[:, None] >= ends[None, :-1], axis=1, dtype=jnp.int32)
     nth = drawn - (ends - sample_count)[env]
     slot = replay.sampleable[(sample_tail[env] + num_envs * nth) % capacity]
     next_slot = (slot + num_envs) % capacity

@@ -64,9 +64,8 @@ class AptConfig:
     feature_dim: int = 512  # of φ
     hidden_sizes: tuple[int, ...] = (1_024,)  # of the models of the action and of what comes next
     learning_rate: float = 1e-4  # Adam
-    forward_model: bool = (
-        True  # whether φ also learns from predicting what comes next; without it half the cost
-    )
+    # whether φ also learns from predicting what comes next; without it half the cost
+    forward_model: bool = True
 
     def __post_init__(self) -> None:
         if not 0 < self.num_neighbours < self.pool_size:
@@ -178,9 +177,8 @@ class AptReward:
 
     def novelty(self, state: AptState, batch: Transitions) -> Float[Array, " B"]:
         """log(1 + mean distance) in the features of the encoder as it is now."""
-        together = jnp.concatenate(
-            [state.pool.vectors, batch.next_observation]
-        )  # encoded in one product: equals stay equal
+        # encoded in one product: equals stay equal
+        together = jnp.concatenate([state.pool.vectors, batch.next_observation])
         encoded = features(state.model.inverse, together)
         pool, queries = (
             state.pool._replace(vectors=encoded[: -batch.action.shape[0]]),

@@ -130,13 +130,11 @@ _ALLOWED: Mapping[str, tuple[str, ...]] = {
     if get_origin(annotation) is Literal
 }
 FIRST_INTERVAL = 1_000  # steps before the first window, where nobody says how long the run will be
-INTERVALS_BEFORE_DOUBLING = (
-    16  # then eight windows follow, each twice as long and twice as far apart
-)
+# then eight windows follow, each twice as long and twice as far apart
+INTERVALS_BEFORE_DOUBLING = 16
 USUAL_STEPS = 1_000_000  # the length that sizes are for, where nobody says it
-KDE_BANDWIDTH = (
-    0.1  # for learners from a replay; the paper has 1, which does not tell heights of a robot apart
-)
+# for learners from a replay; the paper has 1, which does not tell heights of a robot apart
+KDE_BANDWIDTH = 0.1
 PRESETS: Mapping[str, ElementConfig] = {
     "Hopper": ElementConfig(estimator="kde", graph=GraphConfig(search_steps=20, restarts=20)),
     "Walker2d": ElementConfig(estimator="knn", graph=GraphConfig(search_steps=10, restarts=5)),
@@ -154,9 +152,8 @@ def replay_defaults(estimator: str) -> dict[str, Any]:
 class ElementState(NamedTuple):
     """What the reward of one agent knows."""
 
-    memory: (
-        ExactMemoryState | GraphMemoryState | tuple[()]
-    )  # () when the memory lives on the host (hnsw)
+    # () when the memory lives on the host (hnsw)
+    memory: ExactMemoryState | GraphMemoryState | tuple[()]
     memory_size: Int[Array, ""]
     lifelong_weight: Float[Array, ""]  # β, a number per agent
     entropy_range: Range

@@ -54,19 +54,15 @@ TERMS = ("reward_episodic", "reward_lifelong")
 class OnPolicyElementConfig:
     """What the on-policy form adds to ELEMENT's own settings."""
 
-    element: ElementConfig = field(
-        default_factory=ElementConfig
-    )  # its `normalisation` is not used here
-    episodic_nodes: Literal["all", "window"] = (
-        "all"  # r_ep asks the states of all ended episodes, or the lifelong memory
-    )
-    normalisation: Literal["batch", "recent", "running"] = (
-        "recent"  # over one rollout, the last few, or all so far
-    )
+    # its `normalisation` is not used here
+    element: ElementConfig = field(default_factory=ElementConfig)
+    # r_ep asks the states of all ended episodes, or the lifelong memory
+    episodic_nodes: Literal["all", "window"] = "all"
+    # over one rollout, the last few, or all so far
+    normalisation: Literal["batch", "recent", "running"] = "recent"
     recent_rollouts: int = 100  # how many "recent" means; 100 of 300 steps are 30,000 steps
-    merge_distance: float = (
-        0.01  # nodes that agree to this in every dimension are searched as one that counts for all
-    )
+    # nodes that agree to this in every dimension are searched as one that counts for all
+    merge_distance: float = 0.01
 
     def __post_init__(self) -> None:
         for name, allowed in (("episodic_nodes", _NODES), ("normalisation", _NORMALISATIONS)):
@@ -99,9 +95,8 @@ class Judged(NamedTuple):
     """What a rollout is worth."""
 
     terms: Float[np.ndarray, "2 T"]  # r_ep and r_l in [0, 1]
-    low_high: Float[
-        np.ndarray, "2 2"
-    ]  # of each term before scaling; (inf, −inf) where nothing is remembered
+    # of each term before scaling; (inf, −inf) where nothing is remembered
+    low_high: Float[np.ndarray, "2 2"]
     distances: Float[np.ndarray, "T K"]  # to the lifelong nodes
 
 
@@ -117,9 +112,8 @@ class OnPolicyElement:
     ) -> None:
         self.config, self.state_dim = config, state_dim
         self._element = ElementReward(config.element)
-        spare = (
-            4 * max_episode_steps
-        )  # episodes end where they end, not at the last step of the run
+        # episodes end where they end, not at the last step of the run
+        spare = 4 * max_episode_steps
         remembered = states_remembered(total_steps + spare, config.element)
         self._lifelong = NodeStore(config.element, state_dim, remembered, config.merge_distance)
         asks_all = config.episodic_nodes == "all"

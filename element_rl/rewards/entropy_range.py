@@ -183,9 +183,8 @@ def _rounded(value: float) -> float:
 
 
 def _entropy_bits(states: Float[np.ndarray, "T D"], config: ElementConfig) -> float:
-    length = (
-        1 << max(len(states) - 1, 63).bit_length()
-    )  # padded to a power of two, so that few programs are compiled
+    # padded to a power of two, so that few programs are compiled
+    length = 1 << max(len(states) - 1, 63).bit_length()
     padded = np.pad(np.asarray(states, np.float32), ((0, length - len(states)), (0, 0)))
     mask = jnp.asarray(np.arange(length) < len(states))
     order = None if config.estimator == "kde" else float(config.renyi_order)

@@ -29,9 +29,8 @@ from element_rl.rewards.element import ElementConfig
 
 PIECE = 64  # places that enter an index together
 LARGEST_EXACT = 4_096  # on a CPU: searching so many for a rollout of 300 takes 16 ms, with hnsw 5
-CANDIDATES = (
-    128  # places an hnsw query keeps in view; pieces are too alike for hnsw to choose by itself
-)
+# places an hnsw query keeps in view; pieces are too alike for hnsw to choose by itself
+CANDIDATES = 128
 # of a place to others; twice hnsw's usual number, since all episodes begin in the same crowd of
 # places
 LINKS = 32
@@ -88,9 +87,8 @@ class NodeStore:
         count = min(len(states), self._capacity - first)
         if count <= 0:
             return nodes
-        if (
-            first != self._index(nodes).written
-        ):  # another state went on from here: leave its rows alone
+        # another state went on from here: leave its rows alone
+        if first != self._index(nodes).written:
             nodes = Nodes(nodes.states.copy(), nodes.entropies.copy(), nodes.size)
         nodes.states[first : first + count] = states[:count]
         nodes.entropies[first : first + count] = entropies[:count]
@@ -123,9 +121,8 @@ class NodeStore:
 
     def _new_memory(self) -> Memory:
         kind = self._config.memory
-        if (
-            kind == "auto"
-        ):  # chosen once: a change on the way would depend on what had entered by then
+        # chosen once: a change on the way would depend on what had entered by then
+        if kind == "auto":
             few = self._capacity <= LARGEST_EXACT or jax.default_backend() != "cpu"
             kind = "exact" if few else "hnsw"
         own: dict[str, dict[str, Any]] = {
@@ -150,9 +147,8 @@ class _Places:
     """Nodes without their repetitions."""
 
     memory: Memory
-    states: list[np.ndarray] = field(
-        default_factory=list
-    )  # those that wait to become a whole piece
+    # those that wait to become a whole piece
+    states: list[np.ndarray] = field(default_factory=list)
     number: dict[bytes, int] = field(default_factory=dict)  # of the place a node belongs to
     visits: list[int] = field(default_factory=list)
     entropy: list[float] = field(default_factory=list)  # mean over the visits

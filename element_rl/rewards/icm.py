@@ -62,9 +62,8 @@ class IcmConfig:
     forward_weight: float = 0.2  # β, share of the forward loss in the joint one
     learning_rate: float = 1e-3  # of all three, Adam
     reward_scale: float = 1.0  # η
-    form: Literal["paper", "urlb"] = (
-        "paper"  # half the squared error, or the logarithm of 1 + error
-    )
+    # half the squared error, or the logarithm of 1 + error
+    form: Literal["paper", "urlb"] = "paper"
 
     def __post_init__(self) -> None:
         sizes = ("encoder_sizes", "inverse_sizes", "forward_sizes")

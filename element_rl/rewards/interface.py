@@ -69,9 +69,8 @@ class Entering(NamedTuple):
     states: Float[Array, "T D"]
     values: Float[Array, " T"]
     number: Int[Array, ""]  # how many rows are true
-    rank: Int[
-        Array, " T"
-    ]  # of each row of the episode among those entering; NO_NODE for the others
+    # of each row of the episode among those entering; NO_NODE for the others
+    rank: Int[Array, " T"]
 
 
 @runtime_checkable

@@ -58,13 +58,11 @@ class NguConfig:
 
     num_neighbours: int = 10  # k
     kernel_epsilon: float = 1e-4  # ε
-    cluster_distance: float = (
-        0.008  # ξ: what is nearer than this, after division by d_m², counts as the same state
-    )
+    # ξ: what is nearer than this, after division by d_m², counts as the same state
+    cluster_distance: float = 0.008
     pseudo_count: float = 0.001  # c: bounds the episodic reward by 1/c
-    max_similarity: float = (
-        8.0  # s_m: no reward for states more similar than this; never met while √k + c is below it
-    )
+    # s_m: no reward for states more similar than this; never met while √k + c is below it
+    max_similarity: float = 8.0
     max_modulator: float = 5.0  # L
     memory_capacity: int = 30_000  # states; the longest episode must fit
     embedding_dim: int = 32  # of f

@@ -64,15 +64,13 @@ class LearningConfig:
 class EpisodeSoFar:
     """An episode since its reset, on the host."""
 
-    states: Float[
-        np.ndarray, "M D"
-    ]  # encoded frames, N + 1 of them: the one after the last action included
+    # encoded frames, N + 1 of them: the one after the last action included
+    states: Float[np.ndarray, "M D"]
     actions: Int[np.ndarray, " N"] | Float[np.ndarray, "N A"]  # choices, or vectors
     rewards: Float[np.ndarray, " N"]  # extrinsic
     terminated: bool  # by its last transition
-    observations: Float[np.ndarray, "M O"] | None = (
-        None  # where rewards look at others than the states
-    )
+    # where rewards look at others than the states
+    observations: Float[np.ndarray, "M O"] | None = None
 
 
 class Part(NamedTuple):
@@ -223,9 +221,8 @@ class RewardBonus:
         self.name, self.metric_names = name, reward.metric_names
         self._reward, self._spec, self._learning = reward, spec, learning
         self._notes = bool(reward.note_shapes())
-        self._learns_from_notes = (
-            self._notes and name not in NAMES
-        )  # this library's own do not; those of users may
+        # this library's own do not; those of users may
+        self._learns_from_notes = self._notes and name not in NAMES
         self._judge = jax.jit(self._judged)
         self._observe = jax.jit(reward.observe)
         self._note = jax.jit(lambda state, episode: reward.observe(state, episode)[1])
@@ -244,9 +241,8 @@ class RewardBonus:
     ) -> tuple[Float[np.ndarray, " T"], dict[str, Float[np.ndarray, " T"]]]:
         batch = self._batch(state, parts, with_notes=self._notes)
         total = len(batch.action)
-        rows = np.minimum(
-            np.arange(padded_length(total)), total - 1
-        )  # those past the end repeat the last one
+        # those past the end repeat the last one
+        rows = np.minimum(np.arange(padded_length(total)), total - 1)
         numbers = (int(state.transitions) + rows).astype(np.uint32)
         values, terms = self._judge(
             state.reward, jax.tree.map(lambda leaf: leaf[rows], batch), numbers
@@ -363,9 +359,8 @@ def _with_rollout_in_pool(reward: Reward, state: Any, batch: Transitions) -> Any
 def _told_apart(reward: Reward, batch: Transitions, number: UInt[Array, " B"]) -> Transitions:
     """A pool takes transitions with the same bits for draws of one. Here every transition comes
     once, so one that equals an earlier one, an agent that pushes against a wall, is another."""
-    numbers = jnp.stack([number >> 16, number & 0xFFFF], axis=1).astype(
-        jnp.float32
-    )  # halves: float32 has 24 digits
+    # halves: float32 has 24 digits
+    numbers = jnp.stack([number >> 16, number & 0xFFFF], axis=1).astype(jnp.float32)
     compares = comparing(reward)
     return batch if compares is None else compares.told_apart(batch, numbers)
 

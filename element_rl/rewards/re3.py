@@ -55,9 +55,8 @@ class Re3Config:
 
     num_neighbours: int = 3  # k, the state itself not counted
     form: Literal["paper", "code"] = "paper"  # log(d + 1), or d over its running standard deviation
-    space: Literal["state", "observation"] = (
-        "state"  # compare ELEMENT's state vectors, or encode observations anew
-    )
+    # compare ELEMENT's state vectors, or encode observations anew
+    space: Literal["state", "observation"] = "state"
     pool_size: int = 4_096  # draws from the replay that a state is compared with
     feature_dim: int = 50  # of the encoder for space="observation"
     hidden_sizes: tuple[int, ...] = (64, 64)  # of that encoder; those of ELEMENT's

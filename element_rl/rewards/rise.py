@@ -50,9 +50,8 @@ class RiseConfig:
 
     order: float = 0.1  # α of the Rényi entropy, between 0 and 1
     num_neighbours: int = 5  # k, the state itself not counted
-    space: Literal["state", "observation"] = (
-        "state"  # compare ELEMENT's state vectors, or raw observations
-    )
+    # compare ELEMENT's state vectors, or raw observations
+    space: Literal["state", "observation"] = "state"
     pool_size: int = 4_096  # draws from the replay that a state is compared with
 
     def __post_init__(self) -> None:

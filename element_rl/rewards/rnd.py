@@ -60,9 +60,8 @@ class RndConfig:
     target_sizes: tuple[int, ...] = (1024, 1024)  # hidden layers of the target
     predictor_sizes: tuple[int, ...] = (1024, 1024)  # hidden layers of the predictor
     learning_rate: float = 1e-4  # of the predictor, Adam
-    trained_share: float = (
-        1.0  # share of each batch the predictor learns from; less slows the bonus's decay
-    )
+    # share of each batch the predictor learns from; less slows the bonus's decay
+    trained_share: float = 1.0
     observation_clip: float = 5.0  # whitened observations are cut to ± this
     return_discount: float = 0.99  # γ of the intrinsic return whose deviation scales the bonus
     reward_scale: float = 1.0  # c, times the scaled bonus
@@ -180,9 +179,8 @@ def discounted_returns(
         carried = jnp.where(present, discount * carried + error, carried)
         return carried, carried
 
-    return jax.lax.scan(
-        step, running, (errors, mask), unroll=16
-    )  # unrolled: a step alone is less than its overhead
+    # unrolled: a step alone is less than its overhead
+    return jax.lax.scan(step, running, (errors, mask), unroll=16)
 
 
 def distillation_loss(

@@ -34,9 +34,8 @@ class Pool(NamedTuple):
 
     vectors: Float[Array, "N F"]
     identity: UInt[Array, " N"]
-    present: Bool[
-        Array, " N"
-    ]  # False where nothing was written yet, or where the same transition was drawn again later
+    # False where nothing was written yet, or where the same transition was drawn again later
+    present: Bool[Array, " N"]
 
 
 def empty_pool(size: int, width: int) -> Pool:

@@ -103,9 +103,8 @@ class RunFolder:
         self.evaluation_path = path / "evaluation"
         self.checkpoints_path = path / "checkpoints"
         self._metrics = MetricsLog(self.metrics_path, metric_columns)
-        self._let_go: weakref.finalize[..., RunFolder] | None = (
-            None  # of the lock that a new run is made with
-        )
+        # of the lock that a new run is made with
+        self._let_go: weakref.finalize[..., RunFolder] | None = None
 
     @classmethod
     def create(

@@ -46,9 +46,8 @@ def commit() -> str | None:
         ).stdout
 
     try:
-        git(
-            "ls-files", "--error-unmatch", "__init__.py"
-        )  # a package installed inside some other checkout is not of it
+        # a package installed inside some other checkout is not of it
+        git("ls-files", "--error-unmatch", "__init__.py")
         return git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*").strip()
     except (OSError, subprocess.SubprocessError):
         return None

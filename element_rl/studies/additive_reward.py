@@ -55,9 +55,8 @@ class AdditivityConfig:
     epochs: int = 200  # passes over the training episodes
     batch_episodes: int = 32  # per update
     held_out: float = 0.2  # share of the episodes that are only predicted
-    validation: float = (
-        0.1  # share of the episodes that only choose the epoch whose network is kept
-    )
+    # share of the episodes that only choose the epoch whose network is kept
+    validation: float = 0.1
     most_episodes: int = 2_000  # as the paper; spread evenly over those there are
     renyi_order: float = 3.0  # α of H(τ)
     bandwidth: float = 1.0  # σ of H(τ)
@@ -253,9 +252,8 @@ def _train(
 ) -> tuple[MLP, dict[str, Float[np.ndarray, " epochs"]]]:
     """The network of the epoch with the lowest validation error, and the errors of every epoch."""
     batch = min(config.batch_episodes, len(training))
-    updates = (
-        len(training) // batch
-    )  # what is left over comes in another epoch, whose order is another
+    # what is left over comes in another epoch, whose order is another
+    updates = len(training) // batch
     progress = np.arange(config.epochs * updates).reshape(config.epochs, updates) / (
         config.epochs * updates
     )

@@ -196,9 +196,8 @@ def draw_maps(maps: Sequence[Map]) -> Figure:
         PANEL * _height_over_width(entry, view) for entry, view in zip(maps, limits, strict=True)
     ]
     size = (PANEL * columns + 1.6, sum(heights) + 0.5 * len(maps) + 0.2)
-    figure = Figure(
-        figsize=size, layout="compressed"
-    )  # panels of a fixed shape stand close together
+    # panels of a fixed shape stand close together
+    figure = Figure(figsize=size, layout="compressed")
     grid = figure.subplots(len(maps), columns, squeeze=False, height_ratios=heights)
     norm = _norm(maps)
     for row, (entry, frames, view) in enumerate(zip(maps, chosen, limits, strict=True)):
@@ -253,9 +252,8 @@ def _limits(entry: Map, maps: Sequence[Map]) -> Float[np.ndarray, "2 2"]:
     corners += [np.array(other.start) for other in alike if other.start is not None]
     low, high = np.min(corners, axis=0), np.max(corners, axis=0)
     size = (high - low) * (1 + 2 * CROP_MARGIN)
-    size = (
-        np.maximum(size, size.max() / 3) if entry.equal_scales else size
-    )  # no panel is a mere strip
+    # no panel is a mere strip
+    size = np.maximum(size, size.max() / 3) if entry.equal_scales else size
     centre = (low + high) / 2
     return np.clip(
         np.stack([centre - size / 2, centre + size / 2], axis=1), bounds[:, :1], bounds[:, 1:]

@@ -58,9 +58,8 @@ class MazeConfig:
         "both",
         "random",
     )  # random: a policy, with no reward
-    num_neighbours: int = (
-        100  # k of r_l; the paper gives none for the maze (3 elsewhere, see docs/results/maze.md)
-    )
+    # k of r_l; the paper gives none for the maze (3 elsewhere, see docs/results/maze.md)
+    num_neighbours: int = 100
     bandwidth: float = 1.0  # σ of the entropy, in squared cells
     lifelong_weight: float = 0.5  # β of the reward "both"
     snapshots: tuple[int, ...] = (5, 50, 300)  # episodes after which rewards and visits are shown
@@ -97,9 +96,8 @@ class MazeOutcome:
 
     config: MazeConfig
     visits: dict[str, Int[np.ndarray, "P E N"]]  # of each cell in each episode
-    rewards: dict[
-        str, Float[np.ndarray, "P E N"]
-    ]  # of each cell after each episode; NaN where it was never visited
+    # of each cell after each episode; NaN where it was never visited
+    rewards: dict[str, Float[np.ndarray, "P E N"]]
     entropy: dict[str, Float[np.ndarray, "P E"]]  # H of each episode, in nats
     seconds: float
 
@@ -296,9 +294,8 @@ def visits_entropy(visits: Float[Array, " S"], bandwidth: float) -> Float[Array,
     3)."""
     share = visits / jnp.sum(visits)
     density = jnp.exp(-jnp.asarray(_distances() ** 2, jnp.float32) / (2.0 * bandwidth)) @ share
-    return -jnp.sum(
-        share * jnp.log(jnp.where(share > 0, density, 1.0))
-    )  # far from all visits the density is 0
+    # far from all visits the density is 0
+    return -jnp.sum(share * jnp.log(jnp.where(share > 0, density, 1.0)))
 
 
 def _neighbourhoods() -> tuple[Float[Array, "S S"], Int[Array, "S S"]]:

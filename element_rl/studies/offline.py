@@ -152,9 +152,8 @@ def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
     )  # fmt: skip
 
 
-References = Mapping[
-    str, tuple[float, float] | None
-]  # environment → returns of a random policy and of one learned online
+# environment → returns of a random policy and of one learned online
+References = Mapping[str, tuple[float, float] | None]
 
 
 def _references(cells: Sequence[FinishedCell]) -> tuple[float, float] | None:

@@ -145,9 +145,8 @@ def with_learning(
         raise ValueError("--anchor-halflife says how an anchor fades: give --anchor too.")
     if conservative_weight is not None and not conservative_weight >= 0:
         raise ValueError(f"--conservative-weight must not be negative, got {conservative_weight}.")
-    FinetuneConfig(
-        Path(), anchor=anchor or 0.0, anchor_halflife=anchor_halflife
-    )  # says what is wrong with them
+    # says what is wrong with them
+    FinetuneConfig(Path(), anchor=anchor or 0.0, anchor_halflife=anchor_halflife)
     given = {"anchor": anchor, "anchor_halflife": anchor_halflife}
     finetune = {name: value for name, value in given.items() if value is not None}
     screens = scale.screens and dataclasses.replace(

@@ -112,9 +112,8 @@ def acted(
     }
 
 
-Acted = Iterator[
-    tuple[int, list[Float[np.ndarray, "T position"]]]
-]  # checkpoints, and positions of episodes of each
+# checkpoints, and positions of episodes of each
+Acted = Iterator[tuple[int, list[Float[np.ndarray, "T position"]]]]
 
 
 def _acted_on_screen(run: RunFolder, steps: Sequence[int], agent: int, samples: int) -> Acted:

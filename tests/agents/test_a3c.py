@@ -59,9 +59,8 @@ def test_the_loss_is_the_sum_over_steps_by_hand() -> None:
     log_policy, values = (np.asarray(x, np.float64) for x in network(given.frames, given.lstm))
     returns, total = values[4], 0.0
     for t in reversed(range(4)):
-        returns = (
-            float(given.rewards[t]) + 0.9 * returns
-        )  # λ = 1: the advantage is a return minus the value
+        # λ = 1: the advantage is a return minus the value
+        returns = float(given.rewards[t]) + 0.9 * returns
         entropy = -np.sum(np.exp(log_policy[t]) * log_policy[t])
         advantage = returns - values[t]
         total += -log_policy[t, given.actions[t]] * advantage + 0.5 * advantage**2 - 0.01 * entropy

@@ -21,9 +21,8 @@ CONFIG = a3c.A3CConfig(
 )
 FRAME = (4, 4)
 BRIGHT, DARK, GREY = 250, 0, 120
-Reward = Callable[
-    [int, int, int, int], float
-]  # of the cue, the step, the action and the length of the episode
+# of the cue, the step, the action and the length of the episode
+Reward = Callable[[int, int, int, int], float]
 
 
 def learn(

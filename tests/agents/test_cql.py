@@ -170,9 +170,8 @@ def test_the_estimate_converges_to_the_integral_over_all_actions() -> None:
         jax.random.normal(jax.random.key(5), (3 * size, BATCH, 1))
     )
     assert float(jnp.max(spread)) > 2.0
-    for estimate in estimates[
-        :3
-    ]:  # each kind of proposal alone converges: none has a wrong density
+    # each kind of proposal alone converges: none has a wrong density
+    for estimate in estimates[:3]:
         np.testing.assert_allclose(estimate, truth, atol=0.06)
     np.testing.assert_allclose(estimates[3], truth, atol=0.02)
 

@@ -90,9 +90,8 @@ def test_images() -> None:
     images = jnp.asarray(rng.integers(0, 256, size=(6, 4, 21, 30)), jnp.uint8)
     state = dcql.create(jax.random.key(0), (4, 21, 30), 5, CONFIG)
     assert len(state.values.kernels) == dcql.CONVOLUTIONS
-    assert (
-        state.values.network.weights[0].shape[0] == dcql.FILTERS * 2 * 2
-    )  # 21 → 11, 6, 3, 2 and 30 → 15, 8, 4, 2
+    # 21 → 11, 6, 3, 2 and 30 → 15, 8, 4, 2
+    assert state.values.network.weights[0].shape[0] == dcql.FILTERS * 2 * 2
     batch = dcql.DiscreteBatch(
         images,
         jnp.arange(6) % 5,

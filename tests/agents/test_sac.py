@@ -21,9 +21,8 @@ actor_loss = jax.jit(sac.actor_loss)
 def fresh_state(seed: int = 0) -> sac.SACState:
     state = sac.create(jax.random.key(seed), OBSERVATION_DIM, ACTION_DIM, CONFIG)
     other = sac.create(jax.random.key(seed + 100), OBSERVATION_DIM, ACTION_DIM, CONFIG)
-    return eqx.tree_at(
-        lambda tree: tree.target_critics, state, other.critics
-    )  # so that targets and critics differ
+    # so that targets and critics differ
+    return eqx.tree_at(lambda tree: tree.target_critics, state, other.critics)
 
 
 def random_batch(seed: int = 0) -> sac.Batch:

@@ -103,9 +103,8 @@ def test_a_dataset_of_minari_is_read(env: str) -> None:
         episodes.returns, [np.sum(rewards) for _, _, rewards in seen], rtol=1e-5
     )
     ends = np.cumsum(episodes.lengths + 1) - 2
-    assert (
-        episodes.terminated[ends] ^ episodes.truncated[ends]
-    ).all()  # one stopped by the recorder is truncated
+    # one stopped by the recorder is truncated
+    assert (episodes.terminated[ends] ^ episodes.truncated[ends]).all()
     assert (episodes.terminated | episodes.truncated).sum() == len(ends)
 
 

@@ -82,9 +82,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what the commands on the pages would have made before."""
     folder = tmp_path_factory.mktemp("made")
     if importlib.util.find_spec("torch"):
-        importlib.import_module("torch").set_num_threads(
-            1
-        )  # its threads wait for each other by spinning
+        # its threads wait for each other by spinning
+        importlib.import_module("torch").set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         assert cli.main(HOPPER.split()) == 0
@@ -98,9 +97,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.filterwarnings("ignore:jax.core.:DeprecationWarning")  # what SBX imports
-@pytest.mark.filterwarnings(
-    "ignore:No episode has ended:UserWarning"
-)  # true, of a budget this small
+# true, of a budget this small
+@pytest.mark.filterwarnings("ignore:No episode has ended:UserWarning")
 @pytest.mark.filterwarnings("ignore:The lifelong memory:UserWarning")  # likewise
 @pytest.mark.parametrize("document", WITH_PYTHON, ids=name_of)
 def test_code_of_the_page_runs(
@@ -114,9 +112,8 @@ def test_code_of_the_page_runs(
     place = tmp_path / "place"
     shutil.copytree(made, place, symlinks=True)
     monkeypatch.chdir(place)
-    monkeypatch.setenv(
-        "MINARI_DATASETS_PATH", str(place)
-    )  # so that a dataset's folder is where its name says
+    # so that a dataset's folder is where its name says
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(place))
     if document.name == "offline.md":
         assert cli.main(HOPPER_DATA.split()) == 0
     names: dict[str, Any] = {"__name__": "documentation"}

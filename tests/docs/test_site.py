@@ -127,9 +127,8 @@ def test_search_works_from_the_disk(site: Path, browser: Browser) -> None:
 def test_figures_can_be_read_on_a_phone_and_in_the_dark(address: str, browser: Browser) -> None:
     open_page(browser, f"{address}/index.html", PHONE)
     figure = "document.querySelector('article .figure')"
-    assert (
-        browser.evaluate(f"{figure}.querySelector('img').width") >= 600
-    )  # three panels of 200 pixels
+    # three panels of 200 pixels
+    assert browser.evaluate(f"{figure}.querySelector('img').width") >= 600
     assert browser.evaluate(f"{figure}.clientWidth") <= PHONE
     assert browser.evaluate(f"getComputedStyle({figure}).overflowX") == "auto"
     assert browser.evaluate(f"{figure}.href").endswith("results/coverage.png")

@@ -78,9 +78,8 @@ def test_scores_of_numbers_one_can_follow() -> None:
     weights = jnp.array([[1.0, 2.0], [0.0, 1.0]])
     model = eqx.tree_at(lambda m: (m.global_local, m.local_local), model, (weights, weights))
     first, second = jnp.array([[1.0, 0.0], [0.0, 1.0]]), jnp.array([[[3.0, 1.0]], [[0.0, 2.0]]])
-    expected = [
-        [[5.0, 4.0], [1.0, 2.0]]
-    ]  # (1, 2)·(3, 1), (1, 2)·(0, 2); (0, 1)·(3, 1), (0, 1)·(0, 2)
+    # (1, 2)·(3, 1), (1, 2)·(0, 2); (0, 1)·(3, 1), (0, 1)·(0, 2)
+    expected = [[[5.0, 4.0], [1.0, 2.0]]]
     np.testing.assert_array_equal(global_local_scores(model, first, second), expected)
     np.testing.assert_array_equal(local_local_scores(model, first[:, None], second), expected)
     loss, accuracy = info_nce(jnp.array(expected))

@@ -219,9 +219,8 @@ def test_parameters_set_during_a_chunk_are_for_the_next() -> None:
             chunk = collector.wait()
             records.append(_records_of(chunk, 0))
             collector.start(2, "as set" if early else second)
-            _assert_same(
-                _records_of(chunk, 0), records[-1]
-            )  # readable while the next chunk is under way
+            # readable while the next chunk is under way
+            _assert_same(_records_of(chunk, 0), records[-1])
             records.append(_records_of(collector.wait(), 0))
         return records
 

@@ -61,9 +61,8 @@ def test_what_broke_the_environment_is_reported_rather_than_the_breakage() -> No
         {"w": (1,)},
         num_workers=0,
     ) as collector:
-        collector.start(
-            0, {"w": np.zeros((1, 1), np.float32)}
-        )  # this environment raises on a NaN action
+        # this environment raises on a NaN action
+        collector.start(0, {"w": np.zeros((1, 1), np.float32)})
         with pytest.raises(
             CollectorError,
             match=r"action is \[nan\] at step 0 of episode 0; it came from its policy",
@@ -76,9 +75,8 @@ def test_step_of_a_failure_counts_from_the_start_of_its_episode() -> None:
     with Collector(
         "element-tests/Counter-v0", [4], 3, None, {}, options, num_workers=0
     ) as collector:
-        collector.resume(
-            [7], [np.zeros((3, 1), np.float32)]
-        )  # step 2 lies behind; the episode ends after step 5
+        # step 2 lies behind; the episode ends after step 5
+        collector.resume([7], [np.zeros((3, 1), np.float32)])
         collector.start(0, None)
         collector.wait()
         collector.start(1, None)
@@ -136,9 +134,8 @@ def test_interrupts_are_left_to_the_main_process_and_nothing_remains() -> None:
     del collector, chunk, workers, worker
     assert _shared_memory_files() <= shared_before
     if descriptors_before:
-        assert (
-            len(os.listdir("/proc/self/fd")) <= descriptors_before + 2
-        )  # multiprocessing's own tracker and arena
+        # multiprocessing's own tracker and arena
+        assert len(os.listdir("/proc/self/fd")) <= descriptors_before + 2
 
 
 def _shared_memory_files() -> set[str]:

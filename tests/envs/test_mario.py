@@ -172,9 +172,8 @@ def test_three_lives() -> None:
         if info["died"]:
             lives.append(info["life"])
             places.append(info["x"])
-            assert (
-                -18 <= reward <= -5
-            )  # going back to the beginning is no progress, forwards or backwards
+            # going back to the beginning is no progress, forwards or backwards
+            assert -18 <= reward <= -5
     assert lives[:3] == [2, 1, 0]
     assert len(lives) == 4
     assert places[:2] == [40, 40]

@@ -30,12 +30,10 @@ def test_walls_stop_one_axis_and_the_other_goes_on() -> None:
     assert point_maze.step(np.array([0.6, 0.6]), np.array([-1.0, 1.0])) == pytest.approx(
         [0.51, 0.8]
     )
-    assert point_maze.step(np.array([2.9, 0.8]), np.array([1.0, 0.5])) == pytest.approx(
-        [2.99, 0.9]
-    )  # no door here
-    assert point_maze.step(np.array([2.9, 2.2]), np.array([5.0, 0.0])) == pytest.approx(
-        [3.1, 2.2]
-    )  # the door; clipped to 1
+    # no door here
+    assert point_maze.step(np.array([2.9, 0.8]), np.array([1.0, 0.5])) == pytest.approx([2.99, 0.9])
+    # the door; clipped to 1
+    assert point_maze.step(np.array([2.9, 2.2]), np.array([5.0, 0.0])) == pytest.approx([3.1, 2.2])
 
 
 def test_jax_twin() -> None:

@@ -265,9 +265,8 @@ def test_who_can_fall() -> None:
     assert not any(can_fall(name) for name in ("PointMaze-v0", "Pendulum-v1", "Ant-v3"))
     env = make_env("Hopper", **{HEALTH_OPTION: False})
     env.reset(seed=0)
-    assert not any(
-        env.step(env.action_space.high)[2] for _ in range(200)
-    )  # it has fallen long since
+    # it has fallen long since
+    assert not any(env.step(env.action_space.high)[2] for _ in range(200))
 
 
 def test_the_physics_is_the_one_that_was_measured_with() -> None:

@@ -168,9 +168,8 @@ def test_two_runs_a_figure_and_a_summary(
         assert run.read_summary()["encoder"] == "random"
         assert (run.path / ENCODER / "encoder.safetensors").stat().st_size > 1_000
     first = ours.read_metrics()["extrinsic_return"][:2]
-    np.testing.assert_allclose(
-        first, summary["zero_shot_return"], atol=0.8
-    )  # it acts as it came, from the first step
+    # it acts as it came, from the first step
+    np.testing.assert_allclose(first, summary["zero_shot_return"], atol=0.8)
     assert (first > theirs.read_metrics()["extrinsic_return"][:2]).all()
     assert ours.checkpoint_steps() == [0, 100, 200]
     assert theirs.checkpoint_steps() == [100, 200]

@@ -132,9 +132,8 @@ def test_the_replay_begins_with_the_newest_experience_and_nothing_else_does(
             np.testing.assert_array_equal(batch.next_observation[:, 1], -drawn - 1)
         assert explorer.step == explorer.learner.updates == 0
         for name, array in explorer.tracker.to_arrays().items():
-            assert not np.any(array[np.isfinite(array)]), (
-                name
-            )  # the best return so far is minus infinity
+            # the best return so far is minus infinity
+            assert not np.any(array[np.isfinite(array)]), name
 
 
 def test_a_held_actor_leaves_the_critics_learning() -> None:
@@ -193,9 +192,8 @@ def test_an_anchor_holds_the_actor_fades_and_is_there_again_after_a_stop(
 
     config = settings(source, compare=False, critic_warmup=0, anchor=1e4, anchor_halflife=1e6)
     finetune(config, tmp_path / "held")
-    finetune(
-        dataclasses.replace(config, anchor_halflife=1e-3), tmp_path / "faded"
-    )  # gone after the first update
+    # gone after the first update
+    finetune(dataclasses.replace(config, anchor_halflife=1e-3), tmp_path / "faded")
     finetune(dataclasses.replace(config, anchor=0.0), tmp_path / "free")
     assert moved("held") < 0.2 * moved("free")
     assert moved("faded") == pytest.approx(moved("free"), rel=0.05)

@@ -122,9 +122,8 @@ def test_dict_observations_are_seen_part_by_part() -> None:
     batch = buffer.sample(8)
     assert set(batch.observations) == {"place", "phase"}
     phases = np.eye(3, dtype=np.float32)[buffer.next_observations["phase"][:10, 1, 0]]
-    vectors = np.concatenate(
-        [phases, buffer.next_observations["place"][:10, 1]], axis=1
-    )  # Gymnasium sorts the names
+    # Gymnasium sorts the names
+    vectors = np.concatenate([phases, buffer.next_observations["place"][:10, 1]], axis=1)
     assert list(buffer.observation_space) == ["phase", "place"]
     np.testing.assert_allclose(states_in(buffer)[1:20:2], encoded(vectors), rtol=1e-5, atol=1e-6)
 
@@ -135,9 +134,8 @@ def test_the_bonus_sees_raw_observations_and_the_agent_normalised_ones() -> None
     buffer = model.replay_buffer
     raw = buffer.next_observations[: buffer.pos].reshape(-1, 3)
     np.testing.assert_allclose(states_in(buffer)[: len(raw)], encoded(raw), rtol=1e-5, atol=1e-6)
-    assert (
-        np.abs(encoded(env.normalize_obs(raw)) - encoded(raw)).max() > 0.1
-    )  # so that the check above could fail
+    # so that the check above could fail
+    assert np.abs(encoded(env.normalize_obs(raw)) - encoded(raw)).max() > 0.1
     set_random_seed(5)
     mixed = buffer.sample(32, env)
     buffer.weight = 0.0
@@ -149,9 +147,8 @@ def test_the_bonus_sees_raw_observations_and_the_agent_normalised_ones() -> None
     ]
     extrinsic = buffer.rewards[: buffer.pos].reshape(-1)[where]
     np.testing.assert_allclose(plain.rewards[:, 0], env.normalize_reward(extrinsic), rtol=1e-6)
-    assert (
-        0 < float((mixed.rewards - plain.rewards).max()) <= 1.5
-    )  # ELEMENT's range: not divided by the deviation of returns
+    # ELEMENT's range: not divided by the deviation of returns
+    assert 0 < float((mixed.rewards - plain.rewards).max()) <= 1.5
 
 
 def test_the_same_seed_gives_the_same_policy() -> None:
@@ -180,9 +177,8 @@ def test_a_saved_buffer_gives_the_same_batches_and_rewards(tmp_path) -> None:
 def test_episodes_that_a_second_learn_or_a_loaded_buffer_leaves_unfinished_are_not_continued(
     tmp_path,
 ) -> None:
-    model = make_model(env=walks(2, stride=0.0), bonus=ELEMENT, learning_starts=1000).learn(
-        22
-    )  # eleven steps: nine, then two
+    # eleven steps: nine, then two
+    model = make_model(env=walks(2, stride=0.0), bonus=ELEMENT, learning_starts=1000).learn(22)
     buffer = model.replay_buffer
     assert running(buffer) == [2, 2]
     model.learn(2, reset_num_timesteps=False)  # this goes on
@@ -205,9 +201,8 @@ def test_before_an_episode_has_ended_rewards_are_zero_and_it_is_said_once() -> N
         model.learn(7)
     assert len(warned) == 1
     assert not model.replay_buffer.sample(8).rewards.any()
-    model.learn(
-        20, reset_num_timesteps=False
-    )  # of one episode alone there would be nothing to compare
+    # of one episode alone there would be nothing to compare
+    model.learn(20, reset_num_timesteps=False)
     assert model.replay_buffer.sample(32).rewards.any()
 
 

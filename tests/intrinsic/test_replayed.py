@@ -221,9 +221,8 @@ def test_an_empty_memory_is_said_once(tmp_path: Path) -> None:
     ):
         bonus.save(tmp_path)
     bonus.save(tmp_path)
-    bonus_of(options={"update_interval": 500, "lifelong_weight": 0.0}).save(
-        tmp_path
-    )  # none is wanted
+    # none is wanted
+    bonus_of(options={"update_interval": 500, "lifelong_weight": 0.0}).save(tmp_path)
     with pytest.warns(UserWarning, match="windows of 1 step take in nothing"):
         bonus_of(total_steps=100, options=None)
 

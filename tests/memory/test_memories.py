@@ -178,9 +178,8 @@ def test_exact_is_exact() -> None:
 
 
 def test_exact_blocks_that_do_not_divide_the_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        exact, "CPU_BLOCK", 6_000
-    )  # 16,384 slots: the last block overlaps the one before
+    # 16,384 slots: the last block overlaps the one before
+    monkeypatch.setattr(exact, "CPU_BLOCK", 6_000)
     states = np.random.default_rng(0).normal(size=(16_000, DIM)).astype(np.float32)
     memory = exact.insert(
         exact.create(16_000, DIM), jnp.asarray(states), jnp.zeros(16_000), jnp.int32(16_000)

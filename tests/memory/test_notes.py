@@ -46,9 +46,8 @@ def test_merging_equals_querying_afresh(
     for size in batches:
         new = draw(size)
         own = np.full(37, -1, np.int32)
-        for column in range(
-            min(size, 5)
-        ):  # some of the new states are stored states: their own node
+        # some of the new states are stored states: their own node
+        for column in range(min(size, 5)):
             row = rng.integers(37)
             if own_ids[row] < 0:
                 new[column], own[row], own_ids[row] = stored[row], column, len(points) + column

@@ -113,9 +113,8 @@ def test_it_learns_and_acts_on_the_screen(
     metrics, policy = run.read_metrics(), run.load_policy()
     assert np.isfinite(metrics["critic_loss" if algorithm == "cql" else "actor_loss"]).all()
     assert policy["kernel_0"].shape == (1, 32, frame_stack, 3, 3)
-    with Evaluator(
-        "Rooms-v0", OPTIONS, 1, environment_maker(True, frame_stack)
-    ) as evaluator:  # a process, without JAX
+    # a process, without JAX
+    with Evaluator("Rooms-v0", OPTIONS, 1, environment_maker(True, frame_stack)) as evaluator:
         evaluator.start(policy, [[(0, 12, 0), (0, 12, 1)]])
         returns, _ = evaluator.wait()
     assert summary["extrinsic_return"][0] == returns.mean() == summary["normalised_score"][0]

@@ -20,9 +20,8 @@ from element_rl.training.on_policy.config import OnPolicyConfig
 from element_rl.training.on_policy.launch import create_run, reopen_run
 from element_rl.training.on_policy.training import train
 
-sys.path.insert(
-    0, str(Path(__file__).parent)
-)  # spawned workers inherit it, so that they find the probes
+# spawned workers inherit it, so that they find the probes
+sys.path.insert(0, str(Path(__file__).parent))
 import screen_probes
 
 SMALL = OnPolicyConfig(

@@ -35,9 +35,8 @@ def test_entropy_of_an_episode_by_hand() -> None:
     assert frame_entropy(np.zeros((50, 84, 84), np.uint8)) == 0
     assert frame_entropy(np.zeros((1, 84, 84), np.uint8)) == 0
     stripes = np.zeros((16, 84, 84), np.uint8)
-    stripes[np.arange(16), :, np.arange(16) * 5] = (
-        255  # they move by less than a block: some look the same
-    )
+    # they move by less than a block: some look the same
+    stripes[np.arange(16), :, np.arange(16) * 5] = 255
     assert 0.8 < frame_entropy(stripes) < 1
     flicker = np.full((16, 84, 84), 128, np.uint8)
     flicker[::2, 40, 40] += 20  # one pixel of one block

@@ -111,9 +111,8 @@ def test_the_encoder_is_frozen_and_standardised(finished: Path) -> None:
     frames = np.concatenate([random_episode(env, 0, number).frames for number in range(10)])
     env.close()
     spread = np.sqrt(np.asarray(encoder(frames)).var(axis=0).sum())
-    assert spread == pytest.approx(
-        SMALL.spread, rel=0.25
-    )  # these are the frames of all three parts
+    # these are the frames of all three parts
+    assert spread == pytest.approx(SMALL.spread, rel=0.25)
 
 
 def test_a_stopped_run_gives_the_same_encoder(finished: Path, tmp_path: Path) -> None:

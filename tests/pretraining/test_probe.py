@@ -22,9 +22,8 @@ def test_r_squared_by_hand() -> None:
 
 def test_positions_that_are_linear_in_the_states_are_found() -> None:
     generator = np.random.default_rng(0)
-    states = (
-        generator.standard_normal((500, 6)) * [1, 100, 0.01, 1, 1, 0] + 5
-    )  # one column is constant
+    # one column is constant
+    states = generator.standard_normal((500, 6)) * [1, 100, 0.01, 1, 1, 0] + 5
     positions = states @ generator.standard_normal((6, 2)) * 30 + [700, -3]
     probe = linear_probe(*three_parts(states, positions))
     np.testing.assert_allclose(probe.scores, 1, atol=1e-3)

@@ -255,9 +255,8 @@ def test_a_checkpoint_gives_the_same_rewards(options: dict) -> None:
 def test_bad_settings_are_refused(
     options: dict, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        jaxtyping.config, "jaxtyping_disable", True
-    )  # users run without type checks
+    # users run without type checks
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     with pytest.raises(ValueError, match=message):
         apt(**options)
 

@@ -108,9 +108,8 @@ def test_running_normalisation_uses_everything_seen() -> None:
     )
     state = init(reward, jax.random.key(0), SPEC)
     state, _ = observe(reward, state, episode_of(np.zeros((4, 2))))  # entropy 0
-    state, _ = observe(
-        reward, state, episode_of(100.0 * np.arange(8).reshape(4, 2))
-    )  # entropy log2 4 = 2
+    # entropy log2 4 = 2
+    state, _ = observe(reward, state, episode_of(100.0 * np.arange(8).reshape(4, 2)))
     e = math.e
     first = batch_of([0.0, 2.0], [[0.0] * 3, [e - 1, 0.0, 0.0]])  # novelty 0 and 1
     state, _ = update(reward, state, first, jax.random.key(0))
@@ -122,9 +121,8 @@ def test_observe_notes_the_entropy_and_the_distances_to_the_memory_before_it() -
     reward = element(renyi_order=2.0, num_neighbours=2)
     state = init(reward, jax.random.key(0), SPEC)
     first = np.array([[0.0, 0.0], [3.0, 4.0], [6.0, 8.0]], np.float32)
-    state, notes = observe(
-        reward, state, episode_of(first, step=11)
-    )  # steps 11, 12, 13 are in the window (10, 15)
+    # steps 11, 12, 13 are in the window (10, 15)
+    state, notes = observe(reward, state, episode_of(first, step=11))
     expected = float(renyi_entropy(jnp.asarray(first), 2.0))
     np.testing.assert_allclose(notes["episode_entropy"], expected, rtol=1e-5)
     assert np.isinf(notes["neighbour_distances"][:3]).all(), "the memory was empty"
@@ -207,9 +205,8 @@ def test_only_states_within_the_window_enter() -> None:
     reward = element()
     state = init(reward, jax.random.key(0), SPEC)
     states = np.arange(16, dtype=np.float32).reshape(8, 2)
-    state, _ = observe(
-        reward, state, episode_of(states, step=8)
-    )  # steps 8 … 15: 11, 12, 13, 14 enter
+    # steps 8 … 15: 11, 12, 13, 14 enter
+    state, _ = observe(reward, state, episode_of(states, step=8))
     assert int(state.memory_size) == 4
     np.testing.assert_array_equal(state.memory.states[:4], states[3:7])
     entering = reward.entering(episode_of(states, step=8))
@@ -259,9 +256,8 @@ def test_proposition_1_the_episodic_reward_minimises_the_upper_bound() -> None:
     state is in, unequal ones Σ TH / Σ T²."""
     rng = np.random.default_rng(0)
     for lengths in ([5, 5, 5, 5, 5, 5], [2, 3, 5, 8, 4, 6]):
-        episodes = [
-            rng.permutation(10)[:length] for length in lengths
-        ]  # distinct states within an episode
+        # distinct states within an episode
+        episodes = [rng.permutation(10)[:length] for length in lengths]
         entropies = rng.uniform(1, 3, len(episodes))
 
         @jax.jit

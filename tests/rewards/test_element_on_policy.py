@@ -92,9 +92,8 @@ def test_lifelong_term_by_hand_and_its_windows() -> None:
     np.testing.assert_array_equal(state.lifelong.states[:4], line(0, 1, 5, 5))
     assert int(state.lifelong.size) == 4
     assert int(state.episodic.size) == 16  # all of both
-    novelty = np.log1p(
-        [1.0, math.sqrt(1 + 4), 0.0, 5 * math.sqrt(2)]
-    )  # 0 → 0, 1; 2 → 1, 2 away; 5 → twice 0; 10 → 5, 5
+    # 0 → 0, 1; 2 → 1, 2 away; 5 → twice 0; 10 → 5, 5
+    novelty = np.log1p([1.0, math.sqrt(1 + 4), 0.0, 5 * math.sqrt(2)])
     expected = (novelty - novelty.min()) / (novelty.max() - novelty.min())
     np.testing.assert_allclose(reward.reward(state, line(0, 2, 5, 10)), expected, rtol=1e-5)
 
@@ -117,14 +116,12 @@ def test_one_windowed_memory_taken_literally() -> None:
     state, _ = literal.observe(state, line(0, FAR), 2)
     np.testing.assert_array_equal(literal.reward(state, line(0, 50)), 0)
     state, _ = literal.observe(state, line(0, FAR), 13)  # steps 11 and 12, 1 bit
-    state, _ = literal.observe(
-        state, line(2 * FAR, 3 * FAR, 4 * FAR, 5 * FAR), 25
-    )  # 21 … 24, 2 bits
+    # 21 … 24, 2 bits
+    state, _ = literal.observe(state, line(2 * FAR, 3 * FAR, 4 * FAR, 5 * FAR), 25)
     terms = literal.reward_terms(state, line(0, 5 * FAR))
     np.testing.assert_allclose(terms["reward_episodic"], [0, 1])
-    np.testing.assert_array_equal(
-        terms["reward_lifelong"], 0
-    )  # both are remembered: distance 0, a constant
+    # both are remembered: distance 0, a constant
+    np.testing.assert_array_equal(terms["reward_lifelong"], 0)
 
 
 def test_episode_of_one_state_over_and_over() -> None:
@@ -159,9 +156,8 @@ def test_what_the_terms_are_scaled_by(normalisation: str, expected: list[float])
     state, _ = reward.observe(reward.init(), line(0), 12)
 
     def at(*novelty: float) -> np.ndarray:
-        return line(
-            *(2.0**bits - 1 for bits in novelty)
-        )  # the only node is at 0: novelty is log(1 + distance)
+        # the only node is at 0: novelty is log(1 + distance)
+        return line(*(2.0**bits - 1 for bits in novelty))
 
     for rollout in (at(0, 8), at(0, 4), at(0, 4)):
         state = reward.count(state, rollout)

@@ -133,9 +133,8 @@ def test_episodic_novelty_by_hand() -> None:
         1 / (math.sqrt(0.5 / 1.4) + 0.1),  # one neighbour, 4 away; d_m² = 4: 4/4 − 0.1 = 0.9
         1 / (math.sqrt(1 + 0.5 / 1.9) + 0.1),  # 0 and 4 away; d_m² = 8/3: 0 and 4·3/8 − 0.1 = 1.4
         1
-        / (
-            math.sqrt(1 + 0.5 / (5 / 3 - 0.1 + 0.5)) + 0.1
-        ),  # 0 and 4 away; d_m² = 12/5: 0 and 5/3 − 0.1
+        # 0 and 4 away; d_m² = 12/5: 0 and 5/3 − 0.1
+        / (math.sqrt(1 + 0.5 / (5 / 3 - 0.1 + 0.5)) + 0.1),
     ]
     np.testing.assert_allclose(by_hand(max_similarity=8.0), expected, rtol=1e-6)
 
@@ -180,9 +179,8 @@ def test_notes_equal_a_loop_over_time(options) -> None:
     rng = np.random.default_rng(1)
     distances: list[float] = []
     for length in (30, 4, 17):
-        steps = rng.normal(size=(length + 1, 3)) * (
-            rng.uniform(size=(length + 1, 1)) > 0.3
-        )  # some states are met twice
+        # some states are met twice
+        steps = rng.normal(size=(length + 1, 3)) * (rng.uniform(size=(length + 1, 1)) > 0.3)
         visited = np.cumsum(steps, axis=0).astype(np.float32)
         expected = novelty_loop(mlp(state.inverse_model.encoder, visited), reward.config, distances)
         state, notes = observe(reward, state, episode_of(visited))

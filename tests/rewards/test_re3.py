@@ -22,9 +22,8 @@ from element_rl.rewards.re3 import Re3Config, Re3Reward
 SPEC = RewardSpec(
     observation_dim=3, action_dim=2, state_dim=2, max_episode_steps=8, total_steps=100
 )
-INIT = jax.jit(
-    Re3Reward.init, static_argnums=(0, 2)
-)  # compiled once per setting and shape, not operation by operation
+# compiled once per setting and shape, not operation by operation
+INIT = jax.jit(Re3Reward.init, static_argnums=(0, 2))
 UPDATE = jax.jit(Re3Reward.update, static_argnums=0)
 REWARD = jax.jit(Re3Reward.reward, static_argnums=0)
 
@@ -187,9 +186,8 @@ def test_a_checkpoint_gives_the_same_rewards(options: dict) -> None:
 def test_bad_settings_are_refused(
     options: dict, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        jaxtyping.config, "jaxtyping_disable", True
-    )  # users run without type checks
+    # users run without type checks
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     with pytest.raises(ValueError, match=message):
         re3(**options)
 

@@ -21,9 +21,8 @@ from element_rl.training.off_policy.learner import Learner, _update
 STEPS = 12  # of an episode
 SEEDS = [4, 7]
 OPTIONS = SMALL_REWARDS | {"element": {"memory": "exact", "update_interval": 10, "update_steps": 5}}
-AGENT = sac.agent(
-    SACConfig(hidden_sizes=(16,), batch_size=8), 2, 2
-)  # the maze's observation and action
+# the maze's observation and action
+AGENT = sac.agent(SACConfig(hidden_sizes=(16,), batch_size=8), 2, 2)
 
 
 @pytest.fixture(scope="module")

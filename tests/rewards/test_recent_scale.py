@@ -45,9 +45,8 @@ def test_first_update_scales_by_the_first_batch_and_constants_are_left_alone() -
     state = scaled.init(jax.random.key(0), SPEC)
     assert np.asarray(scaled.reward(state, batch_of([1.0, 3.0]))) == pytest.approx([1.0, 3.0])
     first, _ = scaled.update(state, batch_of([1.0, 3.0]), jax.random.key(0))
-    assert np.asarray(scaled.reward(first, batch_of([1.0, 3.0]))) == pytest.approx(
-        [1.0, 3.0]
-    )  # their deviation is 1
+    # their deviation is 1
+    assert np.asarray(scaled.reward(first, batch_of([1.0, 3.0]))) == pytest.approx([1.0, 3.0])
     constant, _ = scaled.update(state, batch_of([7.0, 7.0]), jax.random.key(0))
     assert np.asarray(scaled.reward(constant, batch_of([7.0]))) == pytest.approx([7.0])
     tiny, _ = scaled.update(state, batch_of([1e-6, 3e-6]), jax.random.key(0))

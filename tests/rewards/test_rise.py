@@ -20,9 +20,8 @@ from element_rl.rewards.rise import RiseConfig, RiseReward
 SPEC = RewardSpec(
     observation_dim=3, action_dim=2, state_dim=2, max_episode_steps=8, total_steps=100
 )
-INIT = jax.jit(
-    RiseReward.init, static_argnums=(0, 2)
-)  # compiled once per setting and shape, not operation by operation
+# compiled once per setting and shape, not operation by operation
+INIT = jax.jit(RiseReward.init, static_argnums=(0, 2))
 UPDATE = jax.jit(RiseReward.update, static_argnums=0)
 REWARD = jax.jit(RiseReward.reward, static_argnums=0)
 
@@ -135,9 +134,8 @@ def test_a_checkpoint_gives_the_same_rewards() -> None:
 def test_bad_settings_are_refused(
     options: dict, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        jaxtyping.config, "jaxtyping_disable", True
-    )  # users run without type checks
+    # users run without type checks
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     with pytest.raises(ValueError, match=message):
         rise(**options)
 

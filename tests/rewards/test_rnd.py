@@ -89,9 +89,8 @@ def test_by_hand() -> None:
     state = state._replace(target=target, predictor=jax.tree.map(jnp.zeros_like, target))
 
     before = reward_of(reward, state, batch_of(np.array([[2.0], [-10.0]])))
-    np.testing.assert_allclose(
-        before, [10.0, 62.5], rtol=1e-6
-    )  # nothing seen: shift 0, scales 1; −10 is cut to −5
+    # nothing seen: shift 0, scales 1; −10 is cut to −5
+    np.testing.assert_allclose(before, [10.0, 62.5], rtol=1e-6)
 
     state, notes = observe(reward, state, episode_of(np.array([[1.0], [3.0]])))
     assert notes == {}
@@ -109,9 +108,8 @@ def test_by_hand() -> None:
     np.testing.assert_allclose(state.running_return, 1.875, rtol=1e-6)
     scale = np.std([2.5, 3.75, 1.875])
     rewards = reward_of(reward, state, batch_of(np.array([[3.0]])))
-    np.testing.assert_allclose(
-        rewards, [2.5 * 1.5 / scale], rtol=1e-5
-    )  # the variance of 1, 3, 2 is ⅔
+    # the variance of 1, 3, 2 is ⅔
+    np.testing.assert_allclose(rewards, [2.5 * 1.5 / scale], rtol=1e-5)
 
 
 def test_over_time_against_numpy() -> None:

@@ -65,9 +65,8 @@ def test_nothing_one_and_equal_values() -> None:
     np.testing.assert_array_equal(one.mean, [5.0, -1.0])
     np.testing.assert_array_equal(standard_deviation(one), [1.0, 1.0])
     equal_and_not = with_values(one, jnp.array([[5.0, 1.0]]))
-    np.testing.assert_array_equal(
-        standard_deviation(equal_and_not), [1.0, 1.0]
-    )  # 1 for want of another; 1 by computation
+    # 1 for want of another; 1 by computation
+    np.testing.assert_array_equal(standard_deviation(equal_and_not), [1.0, 1.0])
     np.testing.assert_array_equal(equal_and_not.squares, [0.0, 2.0])
     unchanged = with_values(equal_and_not, jnp.full((4, 2), jnp.inf), jnp.zeros(4, bool))
     for ours, theirs in zip(unchanged, equal_and_not, strict=True):

@@ -47,9 +47,8 @@ SAVING = textwrap.dedent(
 def test_killed_at_random_moments(run: RunFolder) -> None:
     moment = random.Random(0)
     steps = [0]
-    while len(steps) <= 12 or (
-        steps[-1] < 3 and len(steps) < 200
-    ):  # a slow machine saves little between two kills
+    # a slow machine saves little between two kills
+    while len(steps) <= 12 or (steps[-1] < 3 and len(steps) < 200):
         command = [sys.executable, "-c", SAVING, str(run.path)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
@@ -122,7 +121,6 @@ def test_killed_before_every_file_operation_of_a_checkpoint(run: RunFolder) -> N
     assert result.returncode == 0, result.stderr
     survivors = [int(step) for step in result.stdout.split()]
     assert len(survivors) > 30
-    assert survivors == sorted(
-        survivors
-    )  # the old checkpoint until the new one is complete, never neither
+    # the old checkpoint until the new one is complete, never neither
+    assert survivors == sorted(survivors)
     assert set(survivors) == {1, 2}

@@ -47,9 +47,8 @@ def cell(method: str, reward: str = "random", **settings: Any) -> Cell:
 
 CELLS = [
     cell("random, long", steps=LONG, checkpoint_every=400),
-    cell(
-        "element", reward="element", steps=1_200, checkpoint_every=100
-    ),  # as in test_runner: compiled once for both
+    # as in test_runner: compiled once for both
+    cell("element", reward="element", steps=1_200, checkpoint_every=100),
     cell("random", seed=7),  # by which the table of multiples divides
 ]
 needs_ray = pytest.mark.skipif(

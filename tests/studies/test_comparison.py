@@ -91,9 +91,8 @@ def test_maps_show_the_planned_checkpoints(tmp_path: Path) -> None:
     (map_,) = maps_of([done])
     assert [frame.label for frame in map_.frames] == ["100 steps", "200 steps"]
     assert map_.frames[0] == Frame("100 steps", (50 * 100 + 10,), (2.0,))
-    assert (
-        len(map_.frames[1].index) == 3
-    )  # what was visited before the run was stopped is still visited
+    # what was visited before the run was stopped is still visited
+    assert len(map_.frames[1].index) == 3
     assert [frame.label for frame in maps_of([done], most_frames=1)[0].frames] == ["100 steps"]
 
 

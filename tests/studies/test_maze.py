@@ -95,9 +95,8 @@ def test_same_seeds_twice(outcome: MazeOutcome) -> None:
     for name in TINY.rewards:
         assert np.array_equal(outcome.visits[name], again.visits[name])
         assert np.array_equal(outcome.rewards[name], again.rewards[name], equal_nan=True)
-    assert not np.array_equal(
-        outcome.visits["episodic"][0], outcome.visits["episodic"][1]
-    )  # two seeds are two agents
+    # two seeds are two agents
+    assert not np.array_equal(outcome.visits["episodic"][0], outcome.visits["episodic"][1])
 
 
 def test_measurements(outcome: MazeOutcome) -> None:
@@ -115,9 +114,8 @@ def test_measurements(outcome: MazeOutcome) -> None:
     )
     assert maze_results.depth_reached(made, "both").tolist() == [[73.0]]
     assert maze_results.dead_end_share(made, "both").tolist() == [[0.75]]
-    assert maze_results.mean_reward(made, "both", MAZE.depth > 20, 1).tolist() == [
-        0.5
-    ]  # of 1 + β = 1.5
+    # of 1 + β = 1.5
+    assert maze_results.mean_reward(made, "both", MAZE.depth > 20, 1).tolist() == [0.5]
     assert np.isnan(maze_results.mean_reward(made, "both", MAZE.depth == 0, 1)).all()
 
 

@@ -121,9 +121,8 @@ def test_cells_of_a_map_are_as_the_plane_says(browser: Browser, study: str) -> N
         browser.open(study, width)
         sizes = "[...document.querySelectorAll('.area canvas')].map(c => c.clientWidth / c.width / (c.clientHeight / c.height))"
         ratios = browser.evaluate(sizes)
-        assert all(
-            abs(ratio - 1) < 0.02 for ratio in ratios[:6] + ratios[12:]
-        )  # the robot on a plane, and the maze
+        # the robot on a plane, and the maze
+        assert all(abs(ratio - 1) < 0.02 for ratio in ratios[:6] + ratios[12:])
         assert not any(abs(ratio - 1) < 0.02 for ratio in ratios[6:12])  # x–z: 60 m by 2 m
 
 

@@ -183,9 +183,8 @@ def test_trajectories(out: Path) -> None:
     again = screens.acted_on_screen(entry.run, 300, trajectories.median_seed(entry), 200)
     assert [len(path) for path in kept] == [61, 61, 61, 21]
     assert all(np.array_equal(a, b) for a, b in zip(kept, again, strict=True))
-    assert all(
-        np.abs(np.diff(path, axis=0)).sum(axis=1).max() <= 1 for path in kept
-    )  # a tile per step
+    # a tile per step
+    assert all(np.abs(np.diff(path, axis=0)).sum(axis=1).max() <= 1 for path in kept)
     other = screens.acted_on_screen(entry.run, 150, trajectories.median_seed(entry), 200)
     assert not all(np.array_equal(a, b) for a, b in zip(kept, other, strict=True))
 

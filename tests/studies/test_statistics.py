@@ -52,9 +52,8 @@ def test_interquartile_mean_is_an_average(scores: list[int], shift: int) -> None
     mean = float(interquartile_mean(values))
     assert values.min() <= mean <= values.max()
     np.testing.assert_allclose(interquartile_mean(values[::-1] + shift), mean + shift, atol=1e-9)
-    np.testing.assert_allclose(
-        interquartile_mean(np.repeat(values, 4)), mean, atol=1e-9
-    )  # as its quantile function
+    # as its quantile function
+    np.testing.assert_allclose(interquartile_mean(np.repeat(values, 4)), mean, atol=1e-9)
 
 
 def test_mean_and_sample_deviation() -> None:

@@ -168,9 +168,8 @@ def test_scores_are_told_of_the_end_and_of_all_of_learning(
     ):
         scores = offline._scores(measured, references)["Pendulum-v1"]["element"]
         np.testing.assert_allclose(scores, (expected + 2_000) / 1_000, rtol=1e-6)
-    monkeypatch.setattr(
-        offline, "_references", lambda entries: references["Pendulum-v1"]
-    )  # SAC learned nothing here
+    # SAC learned nothing here
+    monkeypatch.setattr(offline, "_references", lambda entries: references["Pendulum-v1"])
     tables = {table.name: table for table in offline.analyse(done(out, "offline"), SCALE).tables}
     assert [row[1] for row in tables["scores_throughout"].rows] == ["element", "random"]
 

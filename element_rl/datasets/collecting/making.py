@@ -63,26 +63,23 @@ def collect(
         require_format(exported)  # before anything acts
     workplace = final.with_name(f".{final.name}.parts")
     if final.exists():
-        shutil.rmtree(
-            workplace, ignore_errors=True
-        )  # of a process that was killed when the dataset was done
+        # of a process that was killed when the dataset was done
+        shutil.rmtree(workplace, ignore_errors=True)
     refuse_existing(config.dataset, final)
     source = _source_of(config)
     shares = _shares(config, source)
     settings = _settings(config, source, shares)
     with _claimed(workplace, config.dataset, settings):
-        refuse_existing(
-            config.dataset, final
-        )  # another process may have finished it until this one had the folder
+        # another process may have finished it until this one had the folder
+        refuse_existing(config.dataset, final)
         episodes = _episodes(config, source, shares, workplace, watch, stop)
         made = workplace / "dataset"
         with removing_on_failure(made, final):
             spaces = (source.observation_space, source.action_space)
             about = _about(config, source, shares, settings)
             build_dataset(made, config.dataset, episodes, *spaces, source.env_spec, about)
-            if (
-                exported is not None
-            ):  # before the dataset has its name: there is none without its export
+            # before the dataset has its name: there is none without its export
+            if exported is not None:
                 export(made, exported)
             publish(made, final, config.out)
     return final
@@ -155,9 +152,8 @@ def _claimed(workplace: Path, name: str, settings: dict[str, Any]) -> Iterator[N
             if not _has_parts(workplace):  # nothing to go on with
                 shutil.rmtree(workplace, ignore_errors=True)
             raise
-        shutil.rmtree(
-            workplace, ignore_errors=True
-        )  # it is done; while the folder is still this process's own
+        # it is done; while the folder is still this process's own
+        shutil.rmtree(workplace, ignore_errors=True)
 
 
 def _take(workplace: Path, name: str, held: contextlib.ExitStack) -> None:
@@ -169,9 +165,8 @@ def _take(workplace: Path, name: str, held: contextlib.ExitStack) -> None:
             (workplace / LOCK).touch()
             held.enter_context(locked(workplace / LOCK))
             return
-        except (
-            FileNotFoundError
-        ):  # in this moment another process was done with the folder and removed it
+        # in this moment another process was done with the folder and removed it
+        except FileNotFoundError:
             continue
         except BlockingIOError:
             sentence = f"Another process is collecting the dataset {name}: wait for it, or choose another name."

@@ -35,9 +35,8 @@ class Share(NamedTuple):
 
     checkpoint: int  # its step
     steps: int  # per agent
-    parameters: (
-        Mapping[str, np.ndarray] | None
-    )  # [P, ...]; None: uniformly random actions, or read later
+    # [P, ...]; None: uniformly random actions, or read later
+    parameters: Mapping[str, np.ndarray] | None
 
 
 class Finished(NamedTuple):
@@ -57,9 +56,8 @@ class Division(NamedTuple):
 
 def divide(steps: int, agents: int, row_width: int) -> Division:
     """For shares of at most `steps` steps per agent, and rows of `row_width` numbers."""
-    chunks = -(
-        -(steps + 1) // LONGEST_CHUNK
-    )  # one step more: its observation is the last of the share
+    # one step more: its observation is the last of the share
+    chunks = -(-(steps + 1) // LONGEST_CHUNK)
     chunk_steps = -(-(steps + 1) // chunks)
     part_steps = min(PART_STEPS, PART_BYTES // (4 * row_width * agents))
     return Division(chunk_steps, max(part_steps // chunk_steps, 1))

@@ -35,9 +35,8 @@ class ScreenSource:
     seeds: tuple[int, ...]  # of the agents
     env_options: Mapping[str, Any]
     spec: ScreenSpec
-    env_spec: (
-        gymnasium.envs.registration.EnvSpec
-    )  # as Gymnasium made it, with what makes frames of its images
+    # as Gymnasium made it, with what makes frames of its images
+    env_spec: gymnasium.envs.registration.EnvSpec
     observation_space: gymnasium.spaces.Box
     action_space: gymnasium.spaces.Discrete
     local_steps: int  # as in training: rollouts number the draws of actions

@@ -127,9 +127,8 @@ class Pile:
             name: getattr(rollout, name).copy()
             for name in ("frames", "actions", "rewards", "positions")
         }
-        self.pieces.append(
-            dataclasses.replace(rollout, **copies)
-        )  # the arrays are the worker's, who will act again
+        # the arrays are the worker's, who will act again
+        self.pieces.append(dataclasses.replace(rollout, **copies))
         self.steps += len(rollout)
         if not (rollout.ended or last):
             return None
@@ -226,9 +225,8 @@ class ScreenParts:
             if done:
                 acting.remove(agent)
             else:
-                crew.start(
-                    agent, 0, policies[agent], self._length(share, pile)
-                )  # it acts while its part is written
+                # it acts while its part is written
+                crew.start(agent, 0, policies[agent], self._length(share, pile))
             if episode is not None and (done or pile.held >= PART_STEPS):
                 self._write(number, agent, pile)
             watch(steps, None if episode is None else float(episode.rewards.sum()))

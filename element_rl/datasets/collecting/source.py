@@ -25,9 +25,8 @@ from element_rl.storage.manifests import read_manifest, verify
 from element_rl.training.off_policy.config import ExploreConfig, described, parsed_options
 from element_rl.training.off_policy.learner import EVALUATION_ORDER
 
-SHORTEST_PADDING = (
-    32  # states; episodes are padded to powers of two, so that few shapes are compiled
-)
+# states; episodes are padded to powers of two, so that few shapes are compiled
+SHORTEST_PADDING = 32
 ADVICE = "restore it from a copy, or collect from another run"
 
 

@@ -81,9 +81,8 @@ class RayTasks:
             folder = self.tasks.pop(task)
             try:
                 reason = self.ray.get(task)
-            except (
-                Exception
-            ) as error:  # the task's worker died too often, or Ray could not run it at all
+            # the task's worker died too often, or Ray could not run it at all
+            except Exception as error:
                 reason = f"Ray gave up: {str(error).strip().splitlines()[0]}"
             if reason and not is_done(folder):
                 note_failure(folder, reason)

@@ -46,21 +46,16 @@ class Scale:
     samples: int = 30_000
     task_steps: int = 0  # per seed, of learning a task online, where a study has one
     updates: int = 0  # of agents that learn offline
-    options: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # settings of every explorer, beside its own
-    offline_options: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # settings of agents that learn offline
-    finetune_options: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # settings of agents that learn a task on
-    encoder_options: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # settings of encoders, on screens
-    screens: "Scale | None" = (
-        None  # how large it is on environments that show images; None: there it cannot be done
-    )
+    # settings of every explorer, beside its own
+    options: Mapping[str, Any] = field(default_factory=dict)
+    # settings of agents that learn offline
+    offline_options: Mapping[str, Any] = field(default_factory=dict)
+    # settings of agents that learn a task on
+    finetune_options: Mapping[str, Any] = field(default_factory=dict)
+    # settings of encoders, on screens
+    encoder_options: Mapping[str, Any] = field(default_factory=dict)
+    # how large it is on environments that show images; None: there it cannot be done
+    screens: "Scale | None" = None
 
     def on(self, env: str) -> "Scale":
         """The scale for an environment: another one where it shows images."""
@@ -154,12 +149,10 @@ class Study:
     scales: Mapping[str, Scale]
     cells: Callable[[Scale], Sequence[Cell]]
     analyse: Callable[[Sequence[FinishedCell], Scale], Findings]
-    needs_map: bool = (
-        False  # whether it asks where the agents have been, which not every environment tells
-    )
-    references: tuple[
-        str, ...
-    ] = ()  # methods by which all others are measured: in the grid whatever else is chosen
+    # whether it asks where the agents have been, which not every environment tells
+    needs_map: bool = False
+    # methods by which all others are measured: in the grid whatever else is chosen
+    references: tuple[str, ...] = ()
 
 
 def with_needs(cells: Sequence[Cell]) -> list[Cell]:

@@ -140,9 +140,8 @@ def _collect(job: CollectConfig, stop: Callable[[], bool]) -> None:
     if not Path("config.json").exists():
         RunFolder.create(Path(), {"settings": asdict(job)})
     run = RunFolder.open(Path())
-    if not dataset_folder(
-        job.dataset, job.out
-    ).exists():  # it does where a process was killed before it wrote the summary
+    # it does where a process was killed before it wrote the summary
+    if not dataset_folder(job.dataset, job.out).exists():
         collect(job, stop=stop)
     run.write_summary(
         {

@@ -56,9 +56,8 @@ class Curves:
     y_label: str
     series: tuple[Series, ...]
     note: str = ""  # what line and band are
-    counts: bool = (
-        False  # y is a number of cells, steps and the like: no ticks between whole numbers
-    )
+    # y is a number of cells, steps and the like: no ticks between whole numbers
+    counts: bool = False
 
 
 @dataclass(frozen=True)

@@ -39,9 +39,8 @@ ALL = "all"  # environments
 
 Cell = str | float | int | None
 _Estimate = tuple[float | None, float | None, float | None]  # value, low, high
-Scores = Mapping[
-    str, Mapping[str, Num[np.ndarray, " _"]]
-]  # environment → method → one score per run
+# environment → method → one score per run
+Scores = Mapping[str, Mapping[str, Num[np.ndarray, " _"]]]
 
 
 def write_tables(results: Results, folder: Path) -> list[Path]:
@@ -236,9 +235,8 @@ def _number_text(value: float) -> str:
     size = abs(value)
     if size >= 1e7 or 0 < size < 1e-3:
         return f"{value:.2e}"
-    before = len(
-        str(int(float(f"{size:.4g}")))
-    )  # 999.96 is written with four digits before the point
+    # 999.96 is written with four digits before the point
+    before = len(str(int(float(f"{size:.4g}"))))
     return f"{value:,.{max(4 - before, 0)}f}"
 
 

@@ -135,9 +135,8 @@ def frame_entropy(frames: UInt8[np.ndarray, "N H W"]) -> float:
         return 0.0
     counts = np.array(list(Counter(_symbols(frames)).values()), np.float64)
     shares = counts / counts.sum()
-    return (
-        float(-(shares * np.log2(shares)).sum() / np.log2(len(frames))) + 0.0
-    )  # no minus before zero
+    # no minus before zero
+    return float(-(shares * np.log2(shares)).sum() / np.log2(len(frames))) + 0.0
 
 
 def _symbols(frames: UInt8[np.ndarray, "N H W"]) -> list[bytes]:

@@ -16,9 +16,8 @@ import numpy as np
 import scipy.sparse.linalg
 from jaxtyping import Float, Float32, UInt8
 
-PENALTIES = tuple(
-    10.0**power for power in range(-7, 1)
-)  # as a share of the variance of a state's column
+# as a share of the variance of a state's column
+PENALTIES = tuple(10.0**power for power in range(-7, 1))
 PCA_FRAMES = 4_000  # that the components are computed from
 
 

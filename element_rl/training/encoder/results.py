@@ -129,9 +129,8 @@ def _saturation(
     shares = []
     for episode in episodes[:SATURATION_EPISODES]:
         count = min(episode.steps + 1, SATURATION_FRAMES)
-        states = np.zeros(
-            (SATURATION_FRAMES, encoder.state_dim), np.float32
-        )  # one shape: compiled once
+        # one shape: compiled once
+        states = np.zeros((SATURATION_FRAMES, encoder.state_dim), np.float32)
         states[:count] = encode_all(encoder, frames[episode.start : episode.start + count])
         mask = jnp.asarray(np.arange(SATURATION_FRAMES) < count)
         entropy = renyi_entropy(jnp.asarray(states), order=2.0, bandwidth=1.0, mask=mask)

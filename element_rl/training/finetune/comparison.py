@@ -26,9 +26,10 @@ SMOOTHED = 3  # lines of metrics in a running mean
 
 def write_comparison(folder: Path, transfer: dict[str, Any]) -> dict[str, Any]:
     """Compare FOLDER/transferred and FOLDER/scratch, both done; the summary."""
+    # here: matplotlib takes a second that a run without comparison saves
     from element_rl.plots import (
         save_figure,
-    )  # here: matplotlib takes a second that a run without comparison saves
+    )
     from element_rl.plots.transfer import transfer_curves
 
     runs = {name: RunFolder.open(folder / name) for name in ("transferred", "scratch")}

@@ -192,9 +192,8 @@ def _explored(source: RunFolder) -> ExploreConfig:
 def _task_options(explored: ExploreConfig, given: tuple[str, ...]) -> tuple[str, ...]:
     """The run's options without the one that exploring adds by itself, under those given."""
     added = f"{HEALTH_OPTION}=false" if explored.reward != "extrinsic" else None
-    parsed_options(
-        dataclasses.replace(explored, env_options=given)
-    )  # complains of what is no NAME=VALUE
+    # complains of what is no NAME=VALUE
+    parsed_options(dataclasses.replace(explored, env_options=given))
     return merged_options((pair for pair in explored.env_options if pair != added), given)
 
 

@@ -174,9 +174,8 @@ def _refuse_what_was_not_kept(
 
 
 def _evaluator(task: ExploreConfig | OnPolicyConfig, episodes: int) -> Evaluator:
-    if isinstance(
-        task, OnPolicyConfig
-    ):  # its workers are per agent, more than cores: they wait for one another in turns
+    # its workers are per agent, more than cores: they wait for one another in turns
+    if isinstance(task, OnPolicyConfig):
         workers = default_workers(episodes) if task.workers else 0
         return Evaluator(task.env, env_options(task), workers, make_screen, screen_return)
     workers = default_workers(episodes) if task.workers is None else min(task.workers, episodes)

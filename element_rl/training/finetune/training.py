@@ -157,9 +157,8 @@ def steps_finished(config: FinetuneConfig, folder: Path) -> int:
     transferred = RunFolder.open(
         folder / "transferred" if config.compare else folder
     ).read_summary()
-    compared = summary.get("steps") == transferred.get(
-        "steps"
-    )  # not so where that run went on by itself
+    # not so where that run went on by itself
+    compared = summary.get("steps") == transferred.get("steps")
     return int(summary["steps"]) if compared and "zero_shot_return" in summary else 0
 
 
@@ -176,13 +175,11 @@ def _refuse_other(
             f"{folder} already holds a fine-tuning: continue it with --resume {folder}, or choose "
             "another --out."
         )
-    written = settings_from_json(
-        FinetuneConfig, stored["config"]
-    )  # with the settings that are newer than it
+    # with the settings that are newer than it
+    written = settings_from_json(FinetuneConfig, stored["config"])
     before, now = (dict(to_json(dataclasses.asdict(c))) for c in (written, config))
     for settings in (before, now):
-        settings["run"] = Path(
-            settings["run"]
-        ).name  # the rest of the path is only where things are now
+        # the rest of the path is only where things are now
+        settings["run"] = Path(settings["run"]).name
     if difference := config_difference(before, now, may_differ=()):
         raise ValueError(difference)

@@ -160,9 +160,8 @@ def resolved(config: ExploreConfig | Resolved) -> Resolved:
         return config
     spec = describe(config.env, config.position, config.bounds, **parsed_options(config))
     if can_fall(spec.name) and HEALTH_OPTION not in parsed_options(config):
-        ends = (
-            "true" if config.reward == "extrinsic" else "false"
-        )  # said, so that a random policy beside it has the same
+        # said, so that a random policy beside it has the same
+        ends = "true" if config.reward == "extrinsic" else "false"
         config = dataclasses.replace(
             config, env_options=(*config.env_options, f"{HEALTH_OPTION}={ends}")
         )

@@ -142,9 +142,8 @@ class Explorer:
         self.episode_index = np.zeros(len(self.seeds) * config.envs_per_agent, np.int64)
         self.seconds = 0.0  # of training, over all resumptions
         self.latest: dict[str, float] = {}
-        self.entropy_note: str | None = (
-            None  # what is wrong with the reward's entropy; None until an episode was seen
-        )
+        # what is wrong with the reward's entropy; None until an episode was seen
+        self.entropy_note: str | None = None
         self.rows: list[dict[str, Any]] = []  # of metrics, where there is no folder for them
 
     @property
@@ -180,9 +179,8 @@ class Explorer:
         """Hold the actors near what they are now, if that weighs anything."""
         self.learner.anchor_weight, self.learner.anchor_halflife = weight, halflife
         if weight > 0:
-            actors = jax.tree.map(
-                jnp.copy, self.learner.state.agents.actor
-            )  # their own are donated to the updates
+            # their own are donated to the updates
+            actors = jax.tree.map(jnp.copy, self.learner.state.agents.actor)
             self.learner.state = self.learner.state._replace(anchor=actors)
 
     def train(self, watch: Watcher, stop: Callable[[], bool]) -> None:
@@ -190,9 +188,8 @@ class Explorer:
         told to stop."""
         last_log, last_checkpoint = self.step, self.step
         watch(self.progress(doing=COMPILING if self.step < self.config.steps else ""))
-        compiled: set[str] = (
-            set()
-        )  # what this process has done before: the first time it takes long
+        # what this process has done before: the first time it takes long
+        compiled: set[str] = set()
 
         def first_time(what: str) -> None:
             if what not in compiled:
@@ -278,9 +275,8 @@ class Explorer:
             return
         self.settle()
         filled = max(self.learner.ledger.filled(agent) for agent in range(len(self.seeds)))
-        replay = jax.tree.map(
-            lambda leaf: leaf[:, :filled], self.learner.state.replay
-        )  # the rest was never written
+        # the rest was never written
+        replay = jax.tree.map(lambda leaf: leaf[:, :filled], self.learner.state.replay)
         state = self.learner.state._replace(replay=replay)
         counters = {
             "chunk": np.array(self.chunk),
@@ -322,9 +318,8 @@ class Explorer:
         self.tracker.restore(parts["tracker"])
         counters = parts["counters"]
         self.chunk, self.learner.updates = int(counters["chunk"]), int(counters["updates"])
-        self.learner.critic_warmup = int(
-            counters.get("critic_warmup", 0)
-        )  # older checkpoints know of none
+        # older checkpoints know of none
+        self.learner.critic_warmup = int(counters.get("critic_warmup", 0))
         self._anchor(*counters.get("anchor", np.array([0.0, inf])).tolist())
         self.seconds = float(counters["seconds"])
         self.episode_index = counters["episode_index"]

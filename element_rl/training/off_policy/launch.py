@@ -34,9 +34,8 @@ def reopen_run(config: ExploreConfig | Resolved, folder: Path) -> RunFolder:
     """The run in a folder, to be continued; refused where it was started with other settings."""
     config, _, reward = resolved(config)
     run = RunFolder.open(folder, metric_columns(reward, config.extrinsic_weight))
-    before = config_from_json(
-        run.config["settings"]
-    )  # settings that are newer than the run have their defaults
+    # settings that are newer than the run have their defaults
+    before = config_from_json(run.config["settings"])
     if before.env == gymnasium_id(config.env):  # older runs kept no package in the name
         before = dataclasses.replace(before, env=config.env)
     if difference := config_difference(dataclasses.asdict(before), dataclasses.asdict(config)):

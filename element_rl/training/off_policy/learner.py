@@ -258,9 +258,8 @@ def _ingest(
     observation, action, extrinsic_reward, terminated, position = jnp.split(
         records, np.cumsum(widths), axis=-1
     )
-    encode = jax.vmap(
-        lambda encoder, o, p: jax.vmap(encoder)(o, p)
-    )  # over agents, then over their records
+    # over agents, then over their records
+    encode = jax.vmap(lambda encoder, o, p: jax.vmap(encoder)(o, p))
     state = encode(encoders, observation, position)
     return ring.add(
         replay,
@@ -312,9 +311,8 @@ def _finish(
     remembers: bool,
 ) -> tuple[Replay, Any]:
     """One agent's episode, by index: slicing the whole population for it would copy every replay."""
-    agent, start, length, step, sample_head, filled = (
-        where  # a `FinishedEpisode` and how much of the ring is filled
-    )
+    # a `FinishedEpisode` and how much of the ring is filled
+    agent, start, length, step, sample_head, filled = where
     episode = ring.read_episode(replay, agent, start, length, step, rows, num_envs)
     state = jax.tree.map(lambda leaf: leaf[agent], rewards)
     memory = remembering(reward)
@@ -357,9 +355,8 @@ def _merge_notes(
         (start + num_envs * jnp.arange(rows, dtype=jnp.int32)) % capacity,
     )
     own = jnp.full(capacity, NO_NODE, jnp.int32).at[slot].set(entering.rank, mode="drop")
-    next_states = jnp.roll(
-        replay.state[agent], -num_envs, axis=0
-    )  # the note in slot i is about the state in slot i + E
+    # the note in slot i is about the state in slot i + E
+    next_states = jnp.roll(replay.state[agent], -num_envs, axis=0)
     notes = {name: stored[agent] for name, stored in replay.notes.items()}
     merged = memory.refresh(notes, next_states, entering, own, filled)
     return replay._replace(
@@ -435,9 +432,8 @@ def over_population(function: Callable[..., Any]) -> Callable[..., Any]:
     def mapped(*arguments: Any) -> Any:
         if jax.tree.leaves(arguments)[0].shape[0] > 1:
             return jax.vmap(function)(*arguments)
-        single = jax.tree.map(
-            lambda leaf: leaf.reshape(leaf.shape[1:]), arguments
-        )  # a view; leaf[0] might copy
+        # a view; leaf[0] might copy
+        single = jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[1:]), arguments)
         return jax.tree.map(lambda leaf: leaf[None], function(*single))
 
     return mapped

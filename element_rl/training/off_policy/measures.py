@@ -30,14 +30,12 @@ class Tracker:
         self.spec, self.num_envs = spec, num_envs
         self.visits = np.zeros((num_agents, CELLS_PER_AXIS, CELLS_PER_AXIS), np.int32)
         self.episodes = np.zeros(num_agents, np.int64)
-        self.last_start = np.zeros(
-            num_agents, np.int64
-        )  # slot and length of the latest finished episode
+        # slot and length of the latest finished episode
+        self.last_start = np.zeros(num_agents, np.int64)
         self.last_length = np.zeros(num_agents, np.int64)
         self.running_return = np.zeros(num_agents * num_envs)  # of the episode in each environment
-        self.best_return = np.full(
-            num_agents, -np.inf
-        )  # of any episode so far, and the length of that episode
+        # of any episode so far, and the length of that episode
+        self.best_return = np.full(num_agents, -np.inf)
         self.best_length = np.zeros(num_agents, np.int64)
         self.window_episodes = np.zeros(num_agents)  # since the last line, as the two below
         self.window_length = np.zeros(num_agents)
@@ -55,9 +53,8 @@ class Tracker:
             cells = coverage_cell(self.spec, chunk.position) + agent * CELLS_PER_AXIS**2
             counted = np.bincount(cells[valid], minlength=self.visits.size)
             self.visits += counted.reshape(self.visits.shape).astype(np.int32)
-        lengths = (
-            episode.length for episode in finished
-        )  # environment by environment, as the rows are
+        # environment by environment, as the rows are
+        lengths = (episode.length for episode in finished)
         for row in range(environments):
             for task_return in self._see_returns(row, chunk):
                 self._see_best(row // self.num_envs, task_return, next(lengths))

@@ -63,9 +63,8 @@ class OfflineLearner:
         )
         self.updates += count
         if before is not None:
-            jax.block_until_ready(
-                before
-            )  # or Python would run ahead of the device, deaf to signals
+            # or Python would run ahead of the device, deaf to signals
+            jax.block_until_ready(before)
 
     def take_sums(self) -> dict[str, Float[np.ndarray, " P"]]:
         """Metrics summed over the updates since they were last taken."""

@@ -81,13 +81,11 @@ class Agent:
         self.scale = ReturnScale(num_workers, config.discount) if scale_reward else None
         self.steps = 0  # of all workers together
         self.updates = 0
-        self.measured = (
-            False  # an episode whose states are known has ended since the last line of metrics
-        )
+        # an episode whose states are known has ended since the last line of metrics
+        self.measured = False
         self.episodes = [self._fresh_episode() for _ in range(num_workers)]
-        self._acted = [
-            (self.state.network, 0)
-        ] * num_workers  # what each worker acts with, and its age in updates
+        # what each worker acts with, and its age in updates
+        self._acted = [(self.state.network, 0)] * num_workers
 
     def parameters_for(self, worker: int) -> Mapping[str, np.ndarray]:
         """The newest parameters, which the worker will act with; none where nobody learns."""

@@ -19,9 +19,8 @@ def create_run(config: OnPolicyConfig, folder: Path) -> RunFolder:
     """A new run folder for the configuration, with its encoder."""
     config, spec = resolved(config)
     encoder = encoder_of(config, spec)
-    bonus = bonus_of(
-        config, spec, encoder
-    )  # what is wrong with it should be known before anything is written
+    # what is wrong with it should be known before anything is written
+    bonus = bonus_of(config, spec, encoder)
     settings = {
         "env": config.env,
         "reward": config.reward,

@@ -54,19 +54,15 @@ class Measures:
         self.window_episodes = np.zeros(num_agents)  # since the last line, as the two below
         self.window_length = np.zeros(num_agents)
         self.window_return = np.zeros(num_agents)
-        self.best_return = np.full(
-            num_agents, -np.inf
-        )  # of any episode so far, and the length of that episode
+        # of any episode so far, and the length of that episode
+        self.best_return = np.full(num_agents, -np.inf)
         self.best_length = np.zeros(num_agents)
-        self.last_states = [
-            np.zeros((0, state_dim), np.float32)
-        ] * num_agents  # of the latest finished episode that has some
-        self.sums: list[dict[str, float]] = [
-            {} for _ in range(num_agents)
-        ]  # of metrics since the last line
-        self.best: list[dict[str, np.ndarray]] = [
-            {} for _ in range(num_agents)
-        ]  # actions, seed and worth of the episode to look at
+        # of the latest finished episode that has some
+        self.last_states = [np.zeros((0, state_dim), np.float32)] * num_agents
+        # of metrics since the last line
+        self.sums: list[dict[str, float]] = [{} for _ in range(num_agents)]
+        # actions, seed and worth of the episode to look at
+        self.best: list[dict[str, np.ndarray]] = [{} for _ in range(num_agents)]
 
     def see_rollout(self, agent: int, rollout: Rollout, metrics: Mapping[str, float]) -> None:
         """Count visits, and add up metrics."""

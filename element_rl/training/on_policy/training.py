@@ -72,9 +72,8 @@ def train(
                 training.restore()
             else:
                 if resume:
-                    run.truncate_metrics(
-                        -1
-                    )  # killed before its first checkpoint: from the beginning
+                    # killed before its first checkpoint: from the beginning
+                    run.truncate_metrics(-1)
                 _begin(training, run, begin)
             training.train(watch, stop)
             summary = training.summary()
@@ -131,13 +130,11 @@ class OnPolicy:
         self.pending = PendingRows(self.seeds)
         self.rows: list[dict[str, Any]] = []  # of metrics, where there is no folder for them
         self.latest: dict[str, float] = {}
-        self.entropy_note: str | None = (
-            None  # what is wrong with the reward's entropy; None until an episode was seen
-        )
+        # what is wrong with the reward's entropy; None until an episode was seen
+        self.entropy_note: str | None = None
         self.seconds = 0.0  # of training, over all resumptions
-        self._claimed = [0] * len(
-            self.seeds
-        )  # steps delivered, and those that workers may be making
+        # steps delivered, and those that workers may be making
+        self._claimed = [0] * len(self.seeds)
         self._allowed: dict[tuple[int, int], int] = {}  # to each worker
         self._places: dict[tuple[int, int], Place] = {}
         self._crew: Crew | None = None
@@ -178,9 +175,8 @@ class OnPolicy:
                 raise WorkerError(
                     f"{error} The run stopped at step {self.step:,}, with a checkpoint."
                 ) from error
-            self._claimed[agent] -= self._allowed[agent, worker] - len(
-                rollout
-            )  # its episode may have ended before
+            # its episode may have ended before
+            self._claimed[agent] -= self._allowed[agent, worker] - len(rollout)
             self._see(agent, worker, rollout)
             self._start(agent, worker)
             self.seconds = before + time.perf_counter() - began
