@@ -108,6 +108,7 @@ def _complete(arguments: list[str]) -> list[str]:
 
 def _commands_that_resume() -> list[Any]:
     return [
+        element_rl.commands.explore,
         element_rl.commands.offline,
         element_rl.commands.on_policy,
         element_rl.commands.pretrain_encoder,
