@@ -1,7 +1,5 @@
-"""Batches and episodes for tests of rewards, and two properties that all rewards which learn from
-batches have."""
+"""Batches and episodes for tests of rewards."""
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -9,8 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from element_rl.replay.ring import Episode, Transitions
-from element_rl.rewards.interface import RewardSpec
-from element_rl.storage.trees import arrays_to_tree, tree_to_arrays
 
 KEY = jax.random.key(0)
 
@@ -84,50 +80,3 @@ def episode_of(observations: np.ndarray, rows: int = 40, garbage: float = 7.0) -
         terminated=np.arange(rows) == length - 1,
         state=padded(np.zeros((length, 4))),
     )
-
-
-def assert_population_equals_agents_alone(
-    reward: Any,
-    spec: RewardSpec,
-    batches_of: Callable[[int], Sequence[Transitions]],
-    tolerance: float = 1e-5,
-) -> None:
-    """Three agents, each with its own batches: their rewards and metrics are those of each one
-    alone."""
-    keys = jax.random.split(KEY, 3)
-    batches = [batches_of(agent) for agent in range(3)]
-    stacked = [
-        jax.tree.map(lambda *leaves: np.stack(leaves), *turn) for turn in zip(*batches, strict=True)
-    ]
-    population = jax.jit(jax.vmap(lambda key: reward.init(key, spec)))(keys)
-    update_all = jax.jit(jax.vmap(reward.update))
-    for batch in stacked:
-        population, metrics = update_all(population, batch, keys)
-    together, metrics = jax.device_get(
-        (jax.jit(jax.vmap(reward.reward))(population, stacked[-1]), metrics)
-    )
-    for agent in range(3):
-        state = init(reward, keys[agent], spec)
-        for batch in batches[agent]:
-            state, alone = update(reward, state, batch, KEY)
-        mine = reward_of(reward, state, batches[agent][-1])
-        np.testing.assert_allclose(together[agent], mine, rtol=tolerance, atol=tolerance)
-        for name, value in alone.items():
-            np.testing.assert_allclose(metrics[name][agent], value, rtol=tolerance)
-
-
-def assert_a_checkpoint_gives_the_same_rewards(
-    reward: Any, spec: RewardSpec, batches: Sequence[Transitions]
-) -> None:
-    """Written and read before the last batch, the state goes on as if nothing had happened."""
-    state = init(reward, KEY, spec)
-    for batch in batches[:-1]:
-        state, _ = update(reward, state, batch, KEY)
-    restored = arrays_to_tree(
-        init(reward, jax.random.key(9), spec), tree_to_arrays(state, "reward"), "reward"
-    )
-    after = [
-        reward_of(reward, update(reward, known, batches[-1], KEY)[0], batches[-1])
-        for known in (state, restored)
-    ]
-    np.testing.assert_array_equal(*after)

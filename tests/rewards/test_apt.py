@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 from by_hand import (
     KEY,
-    assert_a_checkpoint_gives_the_same_rewards,
-    assert_population_equals_agents_alone,
     init,
     padded_episode,
     reward_of,
@@ -228,17 +226,6 @@ def test_empty_single_and_constant_inputs_are_finite(form: str) -> None:
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state))
     other = batch_of(np.ones((1, 3)), np.zeros((1, 2)), np.zeros((1, 3)))
     assert float(reward_of(reward, state, other)[0]) > 0
-
-
-def test_population_equals_agents_alone() -> None:
-    assert_population_equals_agents_alone(
-        apt(form="paper"), SPEC, lambda agent: random_batches(3, seed=agent)
-    )
-
-
-@pytest.mark.parametrize("options", [{"form": "paper"}, {"forward_model": False}])
-def test_a_checkpoint_gives_the_same_rewards(options: dict) -> None:
-    assert_a_checkpoint_gives_the_same_rewards(apt(**options), SPEC, random_batches(4))
 
 
 @pytest.mark.parametrize(

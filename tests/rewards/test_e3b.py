@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from by_hand import episode_of
 
-from element_rl.replay.ring import Episode, Transitions
+from element_rl.replay.ring import Transitions
 from element_rl.rewards import Reward, RewardSpec
 from element_rl.rewards.e3b import E3bConfig, E3bReward, E3bState, elliptical_bonuses
-from element_rl.storage.trees import arrays_to_tree, tree_to_arrays
 
 SPEC = RewardSpec(
     observation_dim=3, action_dim=2, state_dim=4, max_episode_steps=40, total_steps=1_000
@@ -217,27 +216,6 @@ def test_the_inverse_model_learns() -> None:
     assert metrics["e3b_inverse_loss"][-1] < 0.2 * metrics["e3b_inverse_loss"][0]
 
 
-def test_population_equals_agents_alone() -> None:
-    reward = e3b(normalise=True)
-    rng = np.random.default_rng(0)
-    states = [fresh(seed) for seed in range(3)]
-    episodes = [episode_of(rng.normal(size=(n + 1, 3)), rows=16) for n in (16, 3, 9)]
-    batches = [batch_of(rng.uniform(size=8), seed) for seed in range(3)]
-
-    def live(state: E3bState, episode: Episode, batch: Transitions):
-        state, notes = reward.observe(state, episode)
-        state, metrics = reward.update(state, batch, jax.random.key(0))
-        return state, notes, metrics, reward.reward(state, batch)
-
-    parts = (states, episodes, batches)
-    stacked = [jax.tree.map(lambda *leaves: np.stack(leaves), *part) for part in parts]
-    together = jax.jit(jax.vmap(live))(*stacked)
-    for agent in range(3):
-        alone = jax.jit(live)(*(part[agent] for part in parts))
-        for ours, theirs in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
-            np.testing.assert_allclose(ours[agent], theirs, rtol=1e-4, atol=1e-5)
-
-
 def test_standing_still_is_finite() -> None:
     """The same feature again and again: b = 1 / (n + λ/‖φ‖²), even where features are large;
     without features b is 0."""
@@ -255,17 +233,6 @@ def test_standing_still_is_finite() -> None:
     assert not np.any(notes["elliptical_bonus"])
     for ours, theirs in zip(jax.tree.leaves(after), jax.tree.leaves(state), strict=True):
         np.testing.assert_array_equal(ours, theirs)
-
-
-def test_state_survives_a_checkpoint() -> None:
-    reward, batch = e3b(normalise=True), batch_of([1.0, 2.0, 3.0])
-    state, _ = observe(reward, fresh(), episode_of(np.random.default_rng(0).normal(size=(9, 3))))
-    state, _ = update(reward, state, batch, jax.random.key(0))
-    restored = arrays_to_tree(fresh(1), tree_to_arrays(state, "reward"), "reward")
-    np.testing.assert_array_equal(reward.reward(state, batch), reward.reward(restored, batch))
-    _, notes = observe(reward, state, episode_of(np.eye(3)))
-    _, again = observe(reward, restored, episode_of(np.eye(3)))
-    np.testing.assert_array_equal(notes["elliptical_bonus"], again["elliptical_bonus"])
 
 
 @pytest.mark.parametrize(

@@ -205,30 +205,6 @@ def test_observing_episodes_changes_nothing() -> None:
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_population_equals_agents_alone() -> None:
-    reward = IcmReward(SMALL)
-    keys = jax.random.split(jax.random.key(0), 3)
-    batches = [random_batch(agent) for agent in range(3)]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *batches)
-
-    @jax.jit
-    @jax.vmap
-    def live(key: jax.Array, batch: Transitions) -> tuple:
-        state, metrics = reward.update(reward.init(key, SPEC), batch, key)
-        return state, metrics, reward.reward(state, batch)
-
-    population, metrics, rewards = live(keys, stacked)
-    for agent in range(3):
-        state, alone = update(reward, init(reward, keys[agent]), batches[agent], keys[agent])
-        np.testing.assert_allclose(
-            rewards[agent], reward_of(reward, state, batches[agent]), rtol=1e-5
-        )
-        for name in reward.metric_names:
-            np.testing.assert_allclose(metrics[name][agent], alone[name], rtol=1e-5)
-        for ours, theirs in zip(jax.tree.leaves(population), jax.tree.leaves(state), strict=True):
-            np.testing.assert_allclose(ours[agent], theirs, rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize("form", ["paper", "urlb"])
 @pytest.mark.parametrize("value", [0.0, 1.0])
 def test_a_single_state_stays_finite(form: str, value: float) -> None:

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from by_hand import episode_of
 
-from element_rl.replay.ring import Episode, Transitions
+from element_rl.replay.ring import Transitions
 from element_rl.rewards import Reward, RewardSpec
 from element_rl.rewards.ngu import NguConfig, NguReward, NguState, RunningMean, episodic_novelty
 from element_rl.rewards.scaling import Moments
-from element_rl.storage.trees import arrays_to_tree, tree_to_arrays
 
 SPEC = RewardSpec(
     observation_dim=3, action_dim=2, state_dim=4, max_episode_steps=40, total_steps=1_000
@@ -322,28 +321,6 @@ def test_both_networks_learn() -> None:
         assert metrics[name][-1] < 0.2 * metrics[name][0], name
 
 
-def test_population_equals_agents_alone() -> None:
-    reward = ngu()
-    rng = np.random.default_rng(0)
-    episodes = [episode_of(rng.normal(size=(n + 1, 3)), rows=16) for n in (16, 3, 9)]
-    batches = [batch_of(8, seed) for seed in range(3)]
-
-    states = [fresh(seed) for seed in range(3)]
-
-    def live(state: NguState, episode: Episode, batch: Transitions):
-        state, notes = reward.observe(state, episode)
-        state, metrics = reward.update(state, batch, jax.random.key(0))
-        return state, notes, metrics, reward.reward(state, batch)
-
-    parts = (states, episodes, batches)
-    stacked = [jax.tree.map(lambda *leaves: np.stack(leaves), *part) for part in parts]
-    together = jax.jit(jax.vmap(live))(*stacked)
-    for agent in range(3):
-        alone = jax.jit(live)(*(part[agent] for part in parts))
-        for ours, theirs in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
-            np.testing.assert_allclose(ours[agent], theirs, rtol=1e-4, atol=1e-5)
-
-
 def test_standing_still_is_finite() -> None:
     """d_m² = 0: every neighbour counts in full."""
     reward = ngu()
@@ -361,17 +338,6 @@ def test_standing_still_is_finite() -> None:
     assert not np.any(notes["episodic_novelty"])
     for ours, theirs in zip(jax.tree.leaves(after), jax.tree.leaves(state), strict=True):
         np.testing.assert_array_equal(ours, theirs)
-
-
-def test_state_survives_a_checkpoint() -> None:
-    reward, batch = ngu(), batch_of(8)
-    state, _ = observe(reward, fresh(), episode_of(np.eye(3)))
-    state, _ = update(reward, state, batch, jax.random.key(0))
-    restored = arrays_to_tree(fresh(1), tree_to_arrays(state, "reward"), "reward")
-    np.testing.assert_array_equal(reward.reward(state, batch), reward.reward(restored, batch))
-    _, notes = observe(reward, state, episode_of(np.eye(3)))
-    _, again = observe(reward, restored, episode_of(np.eye(3)))
-    np.testing.assert_array_equal(notes["episodic_novelty"], again["episodic_novelty"])
 
 
 @pytest.mark.parametrize(

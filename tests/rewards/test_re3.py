@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from by_hand import (
     KEY,
-    assert_a_checkpoint_gives_the_same_rewards,
-    assert_population_equals_agents_alone,
     batch_of_states,
     random_batches_of_states,
 )
@@ -156,20 +154,6 @@ def test_empty_single_and_constant_inputs_are_finite(form: str, space: str) -> N
     other = batch_of_states(np.zeros((1, 2)), np.zeros((1, 3)))
     assert np.isfinite(REWARD(reward, state, other)).all()
     assert (np.asarray(REWARD(reward, state, other)) > 0).all()
-
-
-@pytest.mark.parametrize("options", [{}, {"form": "code", "space": "observation"}])
-def test_population_equals_agents_alone(options: dict) -> None:
-    assert_population_equals_agents_alone(
-        re3(**options), SPEC, lambda agent: random_batches_of_states(3, size=6, seed=agent)
-    )
-
-
-@pytest.mark.parametrize("options", [{}, {"form": "code", "space": "observation"}])
-def test_a_checkpoint_gives_the_same_rewards(options: dict) -> None:
-    assert_a_checkpoint_gives_the_same_rewards(
-        re3(**options), SPEC, random_batches_of_states(4, size=6)
-    )
 
 
 @pytest.mark.parametrize(

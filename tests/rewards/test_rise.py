@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 from by_hand import (
     KEY,
-    assert_a_checkpoint_gives_the_same_rewards,
-    assert_population_equals_agents_alone,
     batch_of_states,
     random_batches_of_states,
 )
@@ -109,16 +107,6 @@ def test_empty_single_and_constant_inputs_are_finite() -> None:
     np.testing.assert_allclose(
         REWARD(reward, state, batch_of_states([[4.0, 5.0]])), [5**0.9], rtol=1e-6
     )
-
-
-def test_population_equals_agents_alone() -> None:
-    assert_population_equals_agents_alone(
-        rise(), SPEC, lambda agent: random_batches_of_states(3, size=8, seed=agent)
-    )
-
-
-def test_a_checkpoint_gives_the_same_rewards() -> None:
-    assert_a_checkpoint_gives_the_same_rewards(rise(), SPEC, random_batches_of_states(4, size=8))
 
 
 @pytest.mark.parametrize(

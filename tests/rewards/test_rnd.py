@@ -224,36 +224,6 @@ def test_only_the_next_observation_counts() -> None:
     assert not np.allclose(rewards, reward_of(reward, state, batch_of(inputs + 0.5)))
 
 
-def test_population_equals_agents_alone() -> None:
-    reward = RndReward(SMALL)
-    keys = jax.random.split(jax.random.key(0), 3)
-    rng = np.random.default_rng(2)
-    episodes = [episode_of(rng.normal(scale=agent + 1, size=(4 + agent, 3))) for agent in range(3)]
-    batches = [batch_of(rng.normal(scale=agent + 1, size=(6, 3))) for agent in range(3)]
-    stacked_episodes, stacked_batches = (
-        jax.tree.map(lambda *leaves: jnp.stack(leaves), *kind) for kind in (episodes, batches)
-    )
-
-    @jax.jit
-    @jax.vmap
-    def live(key: jax.Array, episode: Episode, batch: Transitions) -> tuple:
-        state, _ = reward.observe(reward.init(key, SPEC), episode)
-        state, metrics = reward.update(state, batch, key)
-        return state, metrics, reward.reward(state, batch)
-
-    population, metrics, rewards = live(keys, stacked_episodes, stacked_batches)
-    for agent in range(3):
-        state, _ = observe(reward, init(reward, keys[agent]), episodes[agent])
-        state, alone = update(reward, state, batches[agent], keys[agent])
-        np.testing.assert_allclose(
-            rewards[agent], reward_of(reward, state, batches[agent]), rtol=1e-5
-        )
-        for name in reward.metric_names:
-            np.testing.assert_allclose(metrics[name][agent], alone[name], rtol=1e-5)
-        for ours, theirs in zip(jax.tree.leaves(population), jax.tree.leaves(state), strict=True):
-            np.testing.assert_allclose(ours[agent], theirs, rtol=1e-5, atol=1e-6)
-
-
 def test_learns_where_it_was_and_not_elsewhere() -> None:
     """Many updates in one scan: the loss of the batch falls, and that of a place apart falls less."""
     reward = RndReward(SMALL)
