@@ -316,7 +316,7 @@ def watching(title: str, cells: Sequence[Cell]) -> Iterator[Watcher]:
             unit="",
             parts=("starting",),
         )
-        yield lambda now: bar.update(task, completed=now.steps_done, parts=tuple(_status(now)))
+        yield lambda now: bar.update(task, completed=now.steps_done, parts=tuple(_cells_text(now)))
 
 
 def _line_printer() -> Watcher:
@@ -336,14 +336,14 @@ def _line_printer() -> Watcher:
         rate = (now.steps_done - before[0]) / max(time.monotonic() - began, 1e-9)
         left = f", {(now.steps - now.steps_done) / rate / 60:.0f} min left" if rate > 0 else ""
         print(
-            f"{now.steps_done / max(now.steps, 1):4.0%}  {'; '.join(_status(now))}{left}",
+            f"{now.steps_done / max(now.steps, 1):4.0%}  {'; '.join(_cells_text(now))}{left}",
             flush=True,
         )
 
     return watch
 
 
-def _status(now: GridProgress) -> list[str]:
+def _cells_text(now: GridProgress) -> list[str]:
     failed = f", {now.failed} failed" if now.failed else ""
     running = [f"running {', '.join(now.running)}"] if now.running else []
     return [f"{now.done} of {now.cells} cells done{failed}", *running]
