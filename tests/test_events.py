@@ -7,8 +7,8 @@ import numpy as np
 from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.record_writer import masked_crc32c
 
-from element_rl.runs.events import first_records, metric_records
 from element_rl.runs.folder import RunFolder
+from element_rl.runs.metrics_log import first_records, metric_records
 
 
 def events(data: bytes) -> list[Event]:

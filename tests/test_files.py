@@ -16,7 +16,6 @@ import pytest
 from element_rl.storage.files import (
     FileError,
     append,
-    locked,
     read_arrays,
     read_json,
     read_json_object,
@@ -24,6 +23,7 @@ from element_rl.storage.files import (
     write_atomically,
     write_json,
 )
+from element_rl.storage.locks import locked
 
 
 def test_arrays_come_back(tmp_path: Path) -> None:

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from element_rl.storage.files import FileError
-from element_rl.storage.manifests import MANIFEST, read_manifest, verify, write_manifest
+from element_rl.storage.files import MANIFEST, FileError, read_manifest, verify, write_manifest
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from element_rl.runs.folder import METRIC_COLUMNS, RunFolder
+from element_rl.runs.folder import RunFolder
+from element_rl.runs.metrics_log import METRIC_COLUMNS
 from element_rl.storage.files import FileError
 
 CONFIG = {"env": "Ant-v5", "reward": "element"}

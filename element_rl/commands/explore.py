@@ -11,10 +11,10 @@ from rich.console import Console
 from element_rl.commands.bars import Bar, bar_or_lines
 from element_rl.commands.next_steps import say_next_steps
 from element_rl.commands.summaries import summary_table
-from element_rl.commands.training import TrainingCommand, counted, run_training
+from element_rl.commands.training import TrainingCommand, counted, default_folder, run_training
 from element_rl.envs.robots import HEALTH_OPTION
 from element_rl.evaluate import evaluate, film
-from element_rl.runs.folder import RunError, RunFolder, default_folder
+from element_rl.runs.folder import RunError, RunFolder
 from element_rl.training.off_policy.config import ExploreConfig, Resolved, map_note, resolved
 from element_rl.training.off_policy.explore import explore
 from element_rl.training.off_policy.launch import create_run, reopen_run

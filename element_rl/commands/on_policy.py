@@ -9,8 +9,14 @@ import tyro
 
 from element_rl.commands.bars import Bar
 from element_rl.commands.summaries import summary_table
-from element_rl.commands.training import TrainingCommand, counted, run_training, saved
-from element_rl.runs.folder import RunFolder, default_folder
+from element_rl.commands.training import (
+    TrainingCommand,
+    counted,
+    default_folder,
+    run_training,
+    saved,
+)
+from element_rl.runs.folder import RunFolder
 from element_rl.training.on_policy.config import OnPolicyConfig, resolved
 from element_rl.training.on_policy.launch import create_run, reopen_run
 from element_rl.training.on_policy.training import train

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from element_rl.commands.bars import Bar
-from element_rl.commands.training import TrainingCommand, run_training, saved
-from element_rl.runs.folder import RunFolder, default_folder
+from element_rl.commands.training import TrainingCommand, default_folder, run_training, saved
+from element_rl.runs.folder import RunFolder
 from element_rl.training.encoder.config import PretrainConfig
 from element_rl.training.encoder.pretrain import (
     create_encoder_run,

@@ -85,7 +85,7 @@ def evaluation_table(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def mean_and_range(
-    values: Sequence[float | None], text: Callable[[float], str] = "{:,.2f}".format
+    values: Sequence[float | int | None], text: Callable[[float], str] = "{:,.2f}".format
 ) -> str:
     """The mean of the values that are known, with their range where they differ, and how many they
     are where some are missing."""
@@ -97,7 +97,7 @@ def mean_and_range(
     return text(float(np.mean(known))) + (f"  ({', '.join(notes)})" if notes else "")
 
 
-def _count(value: float) -> str:
+def _count(value: float | int) -> str:
     """A number of things that are counted; a mean of several may still need a decimal."""
     return f"{value:,.1f}".removesuffix(".0")
 

@@ -119,6 +119,12 @@ def said_finished(run: RunFolder, steps: int, unit: str) -> bool:
     return True
 
 
+def default_folder(env: str, reward: str, seed: int) -> Path:
+    """Where a run goes unless told otherwise; no package, slash or path is in its name."""
+    label = Path(reward.partition(":")[0]).stem  # of a reward in a file, the file's name
+    return Path("runs") / f"{env.rpartition(':')[2].replace('/', '-')}-{label}-{seed}"
+
+
 def resuming(run: RunFolder, steps: int) -> str:
     """What to say to a command so that it goes on with a run; --steps only if they are not those of
     its settings."""

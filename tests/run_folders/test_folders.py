@@ -16,7 +16,8 @@ import pytest
 from known_checkpoints import CONFIG, check, save
 
 from element_rl.runs.folder import RunError, RunFolder
-from element_rl.storage.files import FileError, create_locked
+from element_rl.storage.files import FileError
+from element_rl.storage.locks import create_locked
 
 SECONDS = 60.0  # longer than anything here takes
 

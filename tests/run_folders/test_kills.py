@@ -19,7 +19,7 @@ SAVING = textwrap.dedent(
     import sys
     from pathlib import Path
     import numpy as np
-    from element_rl.runs.events import first_records
+    from element_rl.runs.metrics_log import first_records
     from element_rl.runs.folder import RunFolder
 
     first_records(None)  # loads TensorBoard's messages, which may take seconds, before the moment is chosen
@@ -74,7 +74,7 @@ EVERY_MOMENT = textwrap.dedent(
     import os, shutil, sys
     from pathlib import Path
     sys.path.insert(0, sys.argv[2])
-    from element_rl.runs.events import first_records
+    from element_rl.runs.metrics_log import first_records
     from element_rl.runs.folder import RunFolder
     from known_checkpoints import check, row, save
 

@@ -38,13 +38,8 @@ from element_rl.runs.folder import RunError, RunFolder
 from element_rl.runs.kinds import kind_of
 from element_rl.runs.provenance import commit, versions
 from element_rl.runs.watching import Watcher
-from element_rl.storage.files import (
-    locked,
-    read_json_object,
-    removing_on_failure,
-    to_json,
-    write_json,
-)
+from element_rl.storage.files import read_json_object, removing_on_failure, to_json, write_json
+from element_rl.storage.locks import locked
 
 SETTINGS = "settings.json"
 LOCK = "lock"

@@ -26,7 +26,8 @@ from element_rl.runs.provenance import config_difference
 from element_rl.runs.watching import TRANSFER
 from element_rl.runs.watching import Progress as RunProgress
 from element_rl.runs.watching import Watcher as RunWatcher
-from element_rl.storage.files import create_locked, json_text, read_json_object, to_json, write_json
+from element_rl.storage.files import json_text, read_json_object, to_json, write_json
+from element_rl.storage.locks import create_locked
 from element_rl.storage.settings import settings_from_json
 from element_rl.training.finetune.comparison import write_comparison
 from element_rl.training.finetune.config import FinetuneConfig

@@ -5,7 +5,8 @@ from pathlib import Path
 from element_rl.encoders.frozen import load_encoder, save_encoder
 from element_rl.rewards.on_rollouts import Bonus
 from element_rl.runs import launch
-from element_rl.runs.folder import METRIC_COLUMNS, RunFolder
+from element_rl.runs.folder import RunFolder
+from element_rl.runs.metrics_log import METRIC_COLUMNS
 from element_rl.training.on_policy.config import OnPolicyConfig, bonus_of, encoder_of, resolved
 
 ENCODER = "encoder"  # folder in a run: the encoder it uses, trained or not
