@@ -27,6 +27,7 @@ LINES = 20  # of progress, where there is no terminal for a bar
 STEPS_PER_LINE = 100_000  # where nobody knows how many there will be
 WIDEST_BAR, NARROWEST_BAR, BAR_SHARE = 40, 8, 6  # of the terminal the bar has one part in six
 GAP = "  "  # between two measures
+ONE_LINE = Column(no_wrap=True)  # of a row
 
 
 class Bar(NamedTuple):
@@ -74,7 +75,7 @@ def bars_or_lines(
         }
         yield partial(noting, lambda stage, progress: printers[stage](progress))
         return
-    name_column = TextColumn(f"{{task.description:<{width}}}", table_column=Column(no_wrap=True))
+    name_column = TextColumn(f"{{task.description:<{width}}}", table_column=ONE_LINE)
     columns = row_columns(console)
     with Bars(*((name_column, *columns) if width else columns), console=console) as drawn:
         tasks: dict[str, TaskID] = {}
@@ -121,13 +122,8 @@ def row_columns(
     """Bar, count, time left and text of a row; tasks need the fields `parts`, `unit`, `one` and
     `agents`."""
     width = min(WIDEST_BAR, max(NARROWEST_BAR, console.width // BAR_SHARE))
-    bar = BarColumn(bar_width=width, table_column=Column(no_wrap=True))
-    return (
-        bar,
-        count or _Count(table_column=Column(no_wrap=True)),
-        _TimeLeft(Column(no_wrap=True)),
-        _Measures(),
-    )
+    bar = BarColumn(bar_width=width, table_column=ONE_LINE)
+    return (bar, count or _Count(ONE_LINE), _TimeLeft(ONE_LINE), _Measures())
 
 
 def speed_text(speed: float, unit: str, one: str, agents: int) -> str:
@@ -170,9 +166,6 @@ class _TimeLeft(ProgressColumn):
     """Hours, minutes and seconds."""
 
     max_refresh = 0.5  # seconds between two numbers, so that they can be read
-
-    def __init__(self, table_column: Column) -> None:
-        super().__init__(table_column=table_column)
 
     def render(self, task: Task) -> Text:
         seconds = task.time_remaining

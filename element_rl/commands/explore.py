@@ -134,7 +134,7 @@ COMMAND = TrainingCommand(
     config=ExploreConfig,
     create=create_run,
     reopen=reopen_run,
-    train=lambda settings, run, watch, stop, resumes: explore(settings, run, watch, stop, resumes),
+    train=explore,
     default_folder=lambda settings: default_folder(
         settings.config.env, settings.config.reward, settings.config.seed
     ),

@@ -95,9 +95,7 @@ COMMAND = TrainingCommand(
     config=OfflineConfig,
     create=create_offline_run,
     reopen=reopen_offline_run,
-    train=lambda config, run, watch, stop, resumes: train_offline(
-        config, run, watch, stop, resumes
-    ),
+    train=train_offline,
     default_folder=_default_folder,
     title=_title,
     bars=BAR,

@@ -1,4 +1,5 @@
-"""`element pretrain-encoder`: an encoder of frames that explorers measure entropy and novelty with."""
+"""`element pretrain-encoder`: an encoder of frames, by which explorers measure entropy and
+novelty."""
 
 from dataclasses import dataclass
 from pathlib import Path

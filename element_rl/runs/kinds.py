@@ -21,9 +21,8 @@ Settings = TypeVar("Settings")
 class Kind:
     """What is common to all runs of a kind."""
 
-    # how a run is continued; {} stands for its folder
-    continued_with: str
-    # whether its agents see frames instead of vectors; None: config.json says it under "sees_frames"
+    continued_with: str  # how a run is continued; {} stands for its folder
+    # whether its agents see frames, not vectors; None: config.json says it under "sees_frames"
     sees_frames: bool | None
 
 
@@ -52,7 +51,7 @@ def kind_of(config: Mapping[str, Any]) -> str:
 
 
 def sees_frames(config: Mapping[str, Any]) -> bool:
-    """Whether the agents of the run with this config.json see frames; otherwise they see vectors."""
+    """Whether the agents of the run with this config.json see frames; others see vectors."""
     by_kind = KINDS[kind_of(config)].sees_frames
     if by_kind is not None:
         return by_kind

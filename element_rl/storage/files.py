@@ -5,7 +5,7 @@
     write_text                   any other text
     write_atomically             any file that something else fills, such as FAISS or matplotlib
     append                       to the end of a file: everything or nothing
-    write_manifest, verify       sizes and SHA-256 of the files in a folder, by which damage is found
+    write_manifest, verify       sizes and SHA-256 of a folder's files, by which damage is found
 
 A file is written under a temporary name beside its final one, put on the disk and renamed; nothing
 is ever pickled. What goes wrong is said in one sentence as a `FileError`. Who writes a whole folder
