@@ -4,18 +4,13 @@ import io
 import re
 import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from rich.console import Console
 
-from element_rl.commands import collect as collect_command
-from element_rl.commands import finetune as finetune_command
-from element_rl.commands import offline as offline_command
-from element_rl.commands import on_policy as on_policy_command
-from element_rl.commands import pretrain_encoder as pretraining_command
-from element_rl.commands import progress as explore_progress
-from element_rl.commands.bars import bar_or_lines, stages_or_lines
+from element_rl.commands import collect, explore, finetune, offline, on_policy, pretrain_encoder
+from element_rl.commands.bars import Bar, bar_or_lines, bars_or_lines
+from element_rl.commands.summaries import covered_more
 from element_rl.runs.watching import COMPILING, Progress, random_policy_watcher
 
 METRICS = {
@@ -60,39 +55,30 @@ def drawn(watch_all: Callable[[Console], None], width: int = 80) -> list[str]:
     return terminal.rows()
 
 
-def half_done(
-    status: Callable[[Progress], Any], unit: str = "steps", agents: int = 5
-) -> Callable[[Console], None]:
+def half_done(bar: Bar) -> Callable[[Console], None]:
     def watch_all(console: Console) -> None:
-        with bar_or_lines(console, unit, 1_000_000, status) as watch:
+        with bar_or_lines(console, bar, 1_000_000) as watch:
             for step in (499_000, 499_500, 500_000):
-                watch(Progress(step, 1_000_000, 5_000.0, METRICS, agents))
+                watch(Progress(step, 1_000_000, 5_000.0, METRICS, agents=5))
                 time.sleep(0.01)
 
     return watch_all
 
 
 @pytest.mark.parametrize(
-    "status",
-    [
-        explore_progress._status,
-        on_policy_command._status,
-        offline_command._status,
-        collect_command._status,
-        finetune_command._status,
-    ],
+    "bar", [explore.BAR, on_policy.BAR, offline.BAR, collect.BAR, finetune.STEPS]
 )
-def test_count_and_time_left_are_whole_in_80_columns(status: Callable[[Progress], Any]) -> None:
-    row = drawn(half_done(status))[-1]
+def test_count_and_time_left_are_whole_in_80_columns(bar: Bar) -> None:
+    row = drawn(half_done(bar))[-1]
     assert len(row) <= 80
     assert "500,000/1,000,000" in row
     assert re.search(r"\d:\d\d:\d\d left", row)
-    assert re.search(r"[\d,.]+ steps/s per seed", row)
+    assert re.search(rf"[\d,.]+ {bar.unit}/s per {bar.one}", row)
     assert "…" not in row
 
 
 def test_the_last_measures_give_way_first() -> None:
-    wide, narrow = (drawn(half_done(explore_progress._status), width)[-1] for width in (160, 80))
+    wide, narrow = (drawn(half_done(explore.BAR), width)[-1] for width in (160, 80))
     for part in ("cells 1,234", "entropy 9.87", "length 1000", "memory 50,000"):
         assert part in wide
     assert "memory" not in narrow
@@ -100,11 +86,8 @@ def test_the_last_measures_give_way_first() -> None:
 
 def test_stages_fit_too() -> None:
     def watch_all(console: Console) -> None:
-        units = finetune_command.UNITS
-        with stages_or_lines(
-            console, units, lambda stage, now: finetune_command._status(now)
-        ) as watch:
-            for stage in units:
+        with bars_or_lines(console, finetune.BARS) as watch:
+            for stage in finetune.BARS:
                 for step in (499_000, 500_000):
                     watch(stage, Progress(step, 1_000_000, 5_000.0, METRICS, 5))
                     time.sleep(0.01)
@@ -118,9 +101,7 @@ def test_stages_fit_too() -> None:
 
 def test_an_encoder_in_training_fits_too() -> None:
     def watch_all(console: Console) -> None:
-        with stages_or_lines(
-            console, {"frames": "steps", "epochs": ""}, pretraining_command._status
-        ) as watch:
+        with bars_or_lines(console, pretrain_encoder.BARS) as watch:
             watch("frames", Progress(50_000, 100_000, 900.0, METRICS))
             watch("epochs", Progress(0, 100, 0.0, {}, doing=COMPILING))
             if trained:
@@ -140,7 +121,7 @@ def test_bar_speed_and_time_left_count_the_same() -> None:
     began = time.monotonic()
 
     def watch_all(console: Console) -> None:
-        with bar_or_lines(console, "steps", 100_000, lambda now: ()) as watch:
+        with bar_or_lines(console, Bar("steps"), 100_000) as watch:
             for step in range(0, 1_100, 100):
                 watch(Progress(step, 100_000, 1e9, {}, 5))
                 time.sleep(0.02)
@@ -156,7 +137,7 @@ def test_bar_speed_and_time_left_count_the_same() -> None:
 
 def test_while_programs_compile_the_bar_says_so() -> None:
     def watch_all(console: Console) -> None:
-        with bar_or_lines(console, "steps", 12_000, explore_progress._status) as watch:
+        with bar_or_lines(console, explore.BAR, 12_000) as watch:
             watch(Progress(1_000, 12_000, 900.0, METRICS, doing=COMPILING))
 
     rows = drawn(watch_all)
@@ -167,7 +148,7 @@ def test_while_programs_compile_the_bar_says_so() -> None:
 
 def test_the_random_policy_of_a_run_that_is_done() -> None:
     def watch_all(console: Console) -> None:
-        with bar_or_lines(console, "steps", 12_000, explore_progress._status) as watch:
+        with bar_or_lines(console, explore.BAR, 12_000) as watch:
             watch(Progress(12_000, 12_000, 900.0, METRICS))
             random_policy_watcher(watch)(Progress(6_000, 12_000, 900.0, {}))
 
@@ -177,7 +158,7 @@ def test_the_random_policy_of_a_run_that_is_done() -> None:
 
 
 def test_elsewhere_lines_with_the_speed_of_one_seed(capsys: pytest.CaptureFixture[str]) -> None:
-    with bar_or_lines(Console(), "steps", 100, explore_progress._status) as watch:
+    with bar_or_lines(Console(), explore.BAR, 100) as watch:
         watch(Progress(0, 100, 0.0, {}, 5, COMPILING))
         watch(Progress(50, 100, 1_000.0, {"coverage": 7.0}, 5))
         watch(Progress(51, 100, 1_000.0, {"coverage": 8.0}, 5))
@@ -185,18 +166,35 @@ def test_elsewhere_lines_with_the_speed_of_one_seed(capsys: pytest.CaptureFixtur
 
 
 def test_how_many_there_will_be_is_not_always_known(capsys: pytest.CaptureFixture[str]) -> None:
-    with bar_or_lines(Console(), "steps", None, collect_command._status) as watch:
+    with bar_or_lines(Console(), collect.BAR) as watch:
         watch(Progress(150_000, 0, 10.0, {}))
     assert capsys.readouterr().out == "   150,000  10 steps/s\n"
 
     def watch_all(console: Console) -> None:
-        with bar_or_lines(console, "steps", None, collect_command._status) as watch:
+        with bar_or_lines(console, collect.BAR) as watch:
             watch(Progress(150_000, 0, 10.0, {}))
 
     assert "150,000 -:--:-- left" in drawn(watch_all)[-1]
 
 
 def test_how_many_times_a_random_policy_was_covered() -> None:
-    said = explore_progress.covered_more([300, 352], [36, 46])
+    said = covered_more([300, 352], [36, 46])
     assert said == "8.0 times as many cells as a random policy on as many steps (326 against 41)."
-    assert explore_progress.covered_more([None], [None]) == ""
+    assert covered_more([None], [None]) == ""
+
+
+def test_a_measure_needs_all_its_metrics(capsys: pytest.CaptureFixture[str]) -> None:
+    bar = Bar("", ("a {a:.1f} of {b:.0f}", "c {c:.0f}", "{steps_per_second:.0f} updates/s"))
+    with bar_or_lines(Console(), bar, 1) as watch:
+        watch(Progress(1, 1, 7.0, {"a": 0.5, "c": float("nan")}))
+    with bar_or_lines(Console(), bar, 1) as watch:
+        watch(Progress(1, 1, 7.0, {"a": 0.5, "b": 2.0, "c": 3.0}))
+    lines = ["         1 / 1  7 updates/s", "         1 / 1  a 0.5 of 2  c 3  7 updates/s"]
+    assert capsys.readouterr().out.splitlines() == lines
+
+
+def test_a_note_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with bars_or_lines(Console(), {"one": Bar("steps"), "two": Bar("steps")}) as watch:
+        for stage in ("one", "two"):
+            watch(stage, Progress(0, 10, 0.0, {}, note="Read [this]."))
+    assert capsys.readouterr().out == "Read [this].\n"

@@ -15,7 +15,7 @@ import tyro
 from element_rl.cli import COMMANDS, main
 from element_rl.commands.explore import ELEMENTS_OWN
 from element_rl.commands.next_steps import say_next_steps
-from element_rl.commands.progress import summary_table
+from element_rl.commands.summaries import summary_table
 from element_rl.runs.folder import RunFolder
 from element_rl.storage.files import to_json
 from element_rl.studies.report.run_results import run_results

@@ -1,4 +1,4 @@
-"""Files appear whole or not at all."""
+"""Files appear whole or not at all; manifests find what was changed, and say which file it was."""
 
 import dataclasses
 import os
@@ -14,16 +14,20 @@ import numpy as np
 import pytest
 
 from element_rl.storage.files import (
+    MANIFEST,
     FileError,
     append,
-    locked,
     read_arrays,
     read_json,
     read_json_object,
+    read_manifest,
+    verify,
     write_arrays,
     write_atomically,
     write_json,
+    write_manifest,
 )
+from element_rl.storage.locks import locked
 
 
 def test_arrays_come_back(tmp_path: Path) -> None:
@@ -199,3 +203,40 @@ def test_a_lock_is_never_on_a_file_that_was_removed(tmp_path: Path) -> None:
         pass
     done.set()
     waiting.join()
+
+
+@pytest.fixture
+def listed_folder(tmp_path: Path) -> Path:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "other").mkdir()
+    for name in ("a", "deep/b", "deep/manifest.json", "other/c"):
+        (tmp_path / name).write_text(name)
+    write_manifest(tmp_path, {"step": 3}, leave_out=("other",))
+    return tmp_path
+
+
+def test_a_manifest_lists_all_but_what_it_should_leave_out(listed_folder: Path) -> None:
+    manifest = read_manifest(listed_folder, "ask a friend")
+    assert manifest["step"] == 3
+    assert list(manifest["files"]) == ["a", "deep/b", "deep/manifest.json"]
+    assert manifest["files"]["deep/b"]["bytes"] == 6
+    for name in manifest["files"]:
+        verify(listed_folder, name, "ask a friend")
+
+
+def test_damage_is_named(listed_folder: Path) -> None:
+    (listed_folder / "a").write_text("b")
+    with pytest.raises(FileError, match=r"/a is damaged \(its SHA-256 is not .*\): ask a friend\."):
+        verify(listed_folder, "a", "ask a friend")
+    (listed_folder / "a").write_text("longer")
+    with pytest.raises(
+        FileError, match=r"/a is damaged \(it has 6 bytes, and had 1 when written\): ask a friend\."
+    ):
+        verify(listed_folder, "a", "ask a friend")
+    (listed_folder / "a").unlink()
+    with pytest.raises(FileError, match=r"/a is missing: ask a friend\."):
+        verify(listed_folder, "a", "ask a friend")
+    manifest = listed_folder / MANIFEST
+    manifest.write_text(manifest.read_text().replace('"step": 3', '"step": 4'))
+    with pytest.raises(FileError, match=r"manifest\.json was altered: ask a friend\."):
+        read_manifest(listed_folder, "ask a friend")

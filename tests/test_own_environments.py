@@ -16,12 +16,13 @@ import element_rl.training.off_policy.config
 from element_rl import plots
 from element_rl.acting.rollout_actor import Actor, Surroundings
 from element_rl.cli import main
+from element_rl.commands.training import default_folder
 from element_rl.datasets.minari_files import read_dataset
 from element_rl.envs.names import registration_of, with_package
 from element_rl.envs.robots import can_fall, describe
 from element_rl.envs.screens import describe_screen, is_screen
 from element_rl.evaluate.checkpoints import evaluate
-from element_rl.runs.folder import RunFolder, default_folder
+from element_rl.runs.folder import RunFolder
 from element_rl.studies.engine.grid import Cell
 from element_rl.training.finetune import FinetuneConfig
 from element_rl.training.finetune.config import task_settings

@@ -8,7 +8,10 @@ measures are left out, never the count or the time.
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from functools import partial
+from math import isfinite, nan
+from string import Formatter
+from typing import Any, NamedTuple
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
@@ -24,63 +27,87 @@ LINES = 20  # of progress, where there is no terminal for a bar
 STEPS_PER_LINE = 100_000  # where nobody knows how many there will be
 WIDEST_BAR, NARROWEST_BAR, BAR_SHARE = 40, 8, 6  # of the terminal the bar has one part in six
 GAP = "  "  # between two measures
+ONE_LINE = Column(no_wrap=True)  # of a row
 
-Status = Callable[[Progress], Sequence[str]]  # what is measured, the most telling first
+
+class Bar(NamedTuple):
+    """What a bar, or its lines, tells."""
+
+    # what it counts, such as steps; where this is empty the speed is among the measures
+    unit: str
+    # the most telling first, as formats with names of metrics in them: "cells {coverage:,.0f}"
+    measures: Sequence[str] = ()
+    one: str = "seed"  # whose units are counted: steps of a seed, updates of an agent
 
 
 @contextlib.contextmanager
 def bar_or_lines(
-    console: Console, unit: str, total: int | None, status: Status, one: str = "seed"
+    console: Console, bar: Bar, total: int | None = None, name: str = ""
 ) -> Iterator[Callable[[Progress], None]]:
-    """A watcher that draws a bar on a terminal, and elsewhere prints a line now and then.
-
-    The bar counts `unit`s of each `one`: steps of a seed, updates of an agent.
-    """
-    if not draws_bars(console):
-        yield _noting(_line_printer(unit, status, one), console)
-        return
-    with Bars(*row_columns(console), console=console) as bars:
-        task = bars.add_task("", total=total, unit=unit, one=one, parts=("starting",), agents=1)
-        yield _noting(lambda progress: _show(bars, task, progress, status), console)
+    """A watcher that draws a bar on a terminal, and elsewhere prints a line now and then."""
+    with bars_or_lines(console, {name: bar}) as watch:
+        watch(name, Progress(0, total or 0, 0.0, {}, doing="starting"))
+        yield lambda progress: watch(name, progress)
 
 
 @contextlib.contextmanager
-def stages_or_lines(
-    console: Console,
-    units: Mapping[str, str],
-    status: Callable[[str, Progress], Sequence[str]],
-    one: str = "seed",
+def bars_or_lines(
+    console: Console, bars: Mapping[str, Bar]
 ) -> Iterator[Callable[[str, Progress], None]]:
-    """The same for work in several stages: a bar for each, under its name. `units`: stage → what
-    its bar counts.
+    """The same for work in several stages: a bar for each, under its name.
 
-    A stage with an empty unit tells its speed itself, among what is measured.
+    A run's note is printed too, once: above the bars, or among the lines.
     """
-    width = max(map(len, units))
+    width, notes = max(map(len, bars)), {""}
+
+    def noting(watch: Callable[[str, Progress], None], stage: str, progress: Progress) -> None:
+        watch(stage, progress)
+        if progress.note not in notes:
+            notes.add(progress.note)
+            console.print(
+                progress.note, style="bold", markup=False, highlight=False, soft_wrap=True
+            )
+
     if not draws_bars(console):
-        printers: dict[str, Callable[[Progress], None]] = {}
-
-        def line(stage: str, progress: Progress) -> None:
-            if stage not in printers:
-                printers[stage] = _line_printer(
-                    units[stage], lambda now: status(stage, now), one, f"{stage:<{width}} "
-                )
-            printers[stage](progress)
-
-        yield line
+        printers = {
+            name: _line_printer(bar, f"{name:<{width}} " if width else "")
+            for name, bar in bars.items()
+        }
+        yield partial(noting, lambda stage, progress: printers[stage](progress))
         return
-    name = TextColumn(f"{{task.description:<{width}}}", table_column=Column(no_wrap=True))
-    with Bars(name, *row_columns(console), console=console) as bars:
+    name_column = TextColumn(f"{{task.description:<{width}}}", table_column=ONE_LINE)
+    columns = row_columns(console)
+    with Bars(*((name_column, *columns) if width else columns), console=console) as drawn:
         tasks: dict[str, TaskID] = {}
 
-        def watch(stage: str, progress: Progress) -> None:
+        def show(stage: str, progress: Progress) -> None:
+            bar, total = bars[stage], progress.steps or None
+            parts = (progress.doing,) if progress.doing else measured(bar.measures, progress)
             if stage not in tasks:
-                tasks[stage] = bars.add_task(
-                    stage, total=progress.steps, unit=units[stage], one=one, parts=(), agents=1
+                tasks[stage] = drawn.add_task(
+                    stage, total=total, unit=bar.unit, one=bar.one, parts=parts, agents=1
                 )
-            _show(bars, tasks[stage], progress, lambda now: status(stage, now))
+            drawn.update(
+                tasks[stage],
+                completed=progress.step,
+                total=total,
+                parts=parts,
+                agents=progress.agents,
+                idle=bool(progress.doing),
+            )
 
-        yield watch
+        yield partial(noting, show)
+
+
+def measured(measures: Sequence[str], progress: Progress) -> tuple[str, ...]:
+    """Those measures whose metrics are all known, with the latest numbers in their places."""
+    values = {"steps_per_second": progress.steps_per_second, **progress.latest}
+    names = {text: [part[1] for part in Formatter().parse(text) if part[1]] for text in measures}
+    return tuple(
+        text.format(**values)
+        for text in measures
+        if all(isfinite(values.get(name, nan)) for name in names[text])
+    )
 
 
 def draws_bars(console: Console) -> bool:
@@ -95,13 +122,8 @@ def row_columns(
     """Bar, count, time left and text of a row; tasks need the fields `parts`, `unit`, `one` and
     `agents`."""
     width = min(WIDEST_BAR, max(NARROWEST_BAR, console.width // BAR_SHARE))
-    bar = BarColumn(bar_width=width, table_column=Column(no_wrap=True))
-    return (
-        bar,
-        count or _Count(table_column=Column(no_wrap=True)),
-        _TimeLeft(Column(no_wrap=True)),
-        _Measures(),
-    )
+    bar = BarColumn(bar_width=width, table_column=ONE_LINE)
+    return (bar, count or _Count(ONE_LINE), _TimeLeft(ONE_LINE), _Measures())
 
 
 def speed_text(speed: float, unit: str, one: str, agents: int) -> str:
@@ -110,48 +132,20 @@ def speed_text(speed: float, unit: str, one: str, agents: int) -> str:
     return f"{number} {unit}/s" + (f" per {one}" if agents > 1 else "")
 
 
-def _noting(watch: Callable[[Progress], None], console: Console) -> Callable[[Progress], None]:
-    """The same watcher, which also prints a run's note, once: above the bar, or among the lines."""
-    printed = {""}
-
-    def tell(progress: Progress) -> None:
-        watch(progress)
-        if progress.note not in printed:
-            printed.add(progress.note)
-            console.print(
-                progress.note, style="bold", markup=False, highlight=False, soft_wrap=True
-            )
-
-    return tell
-
-
-def _show(bars: Bars, task: TaskID, progress: Progress, status: Status) -> None:
-    parts = (progress.doing,) if progress.doing else tuple(status(progress))
-    bars.update(
-        task,
-        completed=progress.step,
-        total=progress.steps or None,
-        parts=parts,
-        agents=progress.agents,
-        idle=bool(progress.doing),
-    )
-
-
-def _line_printer(
-    unit: str, status: Status, one: str, before: str = ""
-) -> Callable[[Progress], None]:
+def _line_printer(bar: Bar, before: str) -> Callable[[Progress], None]:
     printed = [0]
 
     def watch(progress: Progress) -> None:
-        known = bool(progress.steps)
-        part = progress.step * LINES // progress.steps if known else progress.step // STEPS_PER_LINE
+        is_known = bool(progress.steps)  # how many there will be
+        part = (
+            progress.step * LINES // progress.steps if is_known else progress.step // STEPS_PER_LINE
+        )
         if part > printed[0] and not progress.doing:
             printed[0] = part
-            of = f" / {progress.steps:,}" if known else ""
-            speed = speed_text(
-                progress.steps_per_second / progress.agents, unit, one, progress.agents
-            )
-            parts = GAP.join([*([speed] if unit else []), *status(progress)])
+            of = f" / {progress.steps:,}" if is_known else ""
+            rate = progress.steps_per_second / progress.agents
+            speed = [speed_text(rate, bar.unit, bar.one, progress.agents)] if bar.unit else []
+            parts = GAP.join([*speed, *measured(bar.measures, progress)])
             print(f"{before}{progress.step:>10,}{of}{GAP}{parts}", flush=True)
 
     return watch
@@ -172,9 +166,6 @@ class _TimeLeft(ProgressColumn):
     """Hours, minutes and seconds."""
 
     max_refresh = 0.5  # seconds between two numbers, so that they can be read
-
-    def __init__(self, table_column: Column) -> None:
-        super().__init__(table_column=table_column)
 
     def render(self, task: Task) -> Text:
         seconds = task.time_remaining

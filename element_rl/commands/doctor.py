@@ -115,10 +115,9 @@ def _check_bonus(trial: "Trial", with_sb3: bool) -> Iterator[Finding]:
         yield Finding("observations", "fail", str(error), advice)
         return
     except Exception as error:  # whatever an environment or a reward of the user's may raise
-        said = f"The trial ended with {type(error).__name__}: {' '.join(str(error).split())}"
-        yield Finding(
-            "trial", "fail", said, "Mend the environment or the reward; a run would end so too."
-        )
+        sentence = f"The trial ended with {type(error).__name__}: {' '.join(str(error).split())}"
+        advice = "Mend the environment or the reward; a run would end so too."
+        yield Finding("trial", "fail", sentence, advice)
         return
     finally:
         trial.close()

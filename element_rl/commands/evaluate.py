@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
+from rich.console import Console
 
+from element_rl.commands.bars import Bar, bar_or_lines
 from element_rl.commands.options import read_options
-from element_rl.commands.progress import acting, evaluation_table, filming
+from element_rl.commands.summaries import evaluation_table
 from element_rl.evaluate import evaluate, film
 from element_rl.runs.folder import RunFolder
 
@@ -39,7 +41,7 @@ class Evaluate:
 def main(arguments: list[str]) -> int:
     args = read_options(Evaluate, arguments, "element evaluate")
     run = RunFolder.open(args.run)
-    with acting() as watch:
+    with bar_or_lines(Console(), Bar("episodes"), name="episodes") as watch:
         result = evaluate(
             run,
             args.episodes,
@@ -51,7 +53,7 @@ def main(arguments: list[str]) -> int:
         )
     evaluation_table(result)
     if args.video:
-        with filming() as watch:
+        with bar_or_lines(Console(), Bar("frames"), name="film") as watch:
             path = film(run, args.deterministic, args.checkpoint, args.out, watch)
         print(f"Video: {path}")
     return 0

@@ -6,46 +6,35 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
+from rich.console import Console
 
+from element_rl.commands.bars import Bar, bar_or_lines
 from element_rl.commands.next_steps import say_next_steps
-from element_rl.commands.options import read_options
-from element_rl.commands.progress import (
-    acting,
-    filming,
-    resuming,
-    said_finished,
-    summary_table,
-    watching,
-)
-from element_rl.envs.robots import EnvSpec
+from element_rl.commands.summaries import summary_table
+from element_rl.commands.training import TrainingCommand, counted, default_folder, run_training
+from element_rl.envs.robots import HEALTH_OPTION
 from element_rl.evaluate import evaluate, film
-from element_rl.runs.folder import RunError, RunFolder, default_folder
-from element_rl.runs.stopping import INTERRUPTED, stop_signals
-from element_rl.runs.watching import Interrupted
-from element_rl.storage.settings import resumed_folder
-from element_rl.training.off_policy.config import (
-    ExploreConfig,
-    config_from_json,
-    map_note,
-    resolved,
-)
+from element_rl.runs.folder import RunError, RunFolder
+from element_rl.training.off_policy.config import ExploreConfig, Resolved, map_note, resolved
 from element_rl.training.off_policy.explore import explore
 from element_rl.training.off_policy.launch import create_run, reopen_run
 
 FILMED_STEPS = 4  # steps of a robot between two frames of the film at the end of a run
 EPISODES_DRAWN = 2  # per checkpoint and seed, in the figure of trajectories at the end of a run
-ELEMENTS_OWN = (
-    *(
-        "--beta",
-        "--episodic-weight",
-        "--memory",
-        "--estimator",
-        "--bandwidth",
-        "--lifelong-estimator",
-        "--credit",
+ELEMENTS_OWN = (  # options that no other reward has
+    *("--beta", "--episodic-weight", "--memory", "--estimator", "--bandwidth"),
+    *("--lifelong-estimator", "--credit", "--normalisation"),
+    *("--length-weighted", "--no-length-weighted"),
+)
+BAR = Bar(
+    "steps",
+    (
+        "cells {coverage:,.0f}",
+        "entropy {episodic_entropy:.2f}",
+        "length {episode_length:.0f}",
+        "memory {memory_size:,.0f}",
     ),
-    *("--normalisation", "--length-weighted", "--no-length-weighted"),
-)  # options that no other reward has
+)
 
 
 @dataclass(frozen=True)
@@ -64,73 +53,96 @@ class Explore:
 
 
 def main(arguments: list[str]) -> int:
-    folder = resumed_folder(arguments)
-    default: Explore | None = None
-    if folder is not None:
-        stored = RunFolder.open(folder).config
-        default = Explore(config_from_json(stored["settings"]), resume=folder)
-    args = read_options(Explore, arguments, "element explore", default)
-    _refuse_elements_own(args.config.reward, arguments)
-    settings = resolved(args.config)
-    config = settings.config
-    if args.resume is not None:
-        run = reopen_run(settings, args.resume)
-        if said_finished(run, config.steps):
-            return 0
-    else:
-        run = create_run(
-            settings, args.out or default_folder(config.env, config.reward, config.seed)
-        )
-    if note := map_note(args.config, settings.spec):
-        print(note)
-    try:
-        with stop_signals() as stop, watching(config) as watch:
-            summary = explore(settings, run, watch, stop, resume=args.resume is not None)
-    except Interrupted as interrupted:
-        command = f"element explore {config.env} {resuming(run, config.steps)}"
-        print(f"Stopped at step {interrupted.step:,}. Continue with: {command}")
-        return INTERRUPTED
-    if args.figures:
-        _draw(run, summary, settings.spec)
-    if args.video and config.reward != "random":
-        _film(run, settings.spec)
-    summary_table(summary)
-    print(f"Run: {run.path}")
-    say_next_steps(run)
-    return 0
+    return run_training(COMMAND, arguments, "element explore")
 
 
-def _refuse_elements_own(reward: str, arguments: Sequence[str]) -> None:
+def _refuse_elements_own(config: ExploreConfig, arguments: Sequence[str]) -> None:
     """Settings of ELEMENT, asked for where another reward would ignore them. (Unasked they stand in
     every run's.)"""
     given = (argument.partition("=")[0].replace("_", "-") for argument in arguments)
-    if reward != "element" and (
-        own := next((option for option in given if option in ELEMENTS_OWN), None)
-    ):
+    unused = next((option for option in given if option in ELEMENTS_OWN), None)
+    if config.reward != "element" and unused:
         raise ValueError(
-            f"{own} is a setting of ELEMENT and means nothing to the reward {reward!r}: leave it "
-            "out."
+            f"{unused} is a setting of ELEMENT and means nothing to the reward {config.reward!r}: "
+            "leave it out."
         )
 
 
-def _draw(run: RunFolder, summary: dict[str, Any], spec: EnvSpec) -> None:
+def _title(given: ExploreConfig, settings: Resolved) -> list[str]:
+    config = settings.config
+    lines = [map_note(given, settings.spec)] if map_note(given, settings.spec) else []
+    lines.append(
+        f"[bold]{config.env}[/bold], reward {config.reward}, {config.steps:,} steps × "
+        f"{counted(config.seeds, 'seed')}"
+    )
+    if config.reward == "element":
+        lines.append(_windows(config))
+    if f"{HEALTH_OPTION}=false" in config.env_options:
+        lines.append(
+            "Falling does not end an episode (the paper's form: --env-options "
+            f"{HEALTH_OPTION}=true)."
+        )
+    return lines
+
+
+def _windows(config: ExploreConfig) -> str:
+    """When states are remembered."""
+    interval, window = config.update_interval or 0, config.update_steps or 0
+    if config.steps <= interval:
+        return (
+            "The lifelong memory stays empty: its first window opens at step "
+            f"{interval:,} (--update-interval)."
+        )
+    return (
+        f"The lifelong memory takes in {window:,} steps every {interval:,} (--update-interval, "
+        "--update-steps)."
+    )
+
+
+def _draw(settings: Resolved, run: RunFolder) -> list[Path]:
     from element_rl.plots import plot_run  # loads matplotlib
 
-    if summary["reward"] != "random":
-        with acting() as watch:
-            evaluate(run, episodes=EPISODES_DRAWN, watch=watch, spec=spec)
-    for path in plot_run([run], say=lambda text: None):
-        if path.suffix == ".png":
-            print(f"Figure: {path}")
+    if settings.config.reward != "random":
+        with bar_or_lines(Console(), Bar("episodes"), name="episodes") as watch:
+            evaluate(run, episodes=EPISODES_DRAWN, watch=watch, spec=settings.spec)
+    return plot_run([run], say=lambda text: None)
 
 
-def _film(run: RunFolder, spec: EnvSpec) -> None:
+def _film(settings: Resolved, run: RunFolder) -> None:
     """A film at the end of a run; where none can be rendered a sentence says so, and the run is
     done all the same."""
+    if settings.config.reward == "random":
+        return
     try:
-        with filming() as watch:
-            path = film(run, watch=watch, spec=spec, every=FILMED_STEPS)
+        with bar_or_lines(Console(), Bar("frames"), name="film") as watch:
+            path = film(run, watch=watch, spec=settings.spec, every=FILMED_STEPS)
     except RunError as error:
         print(error)
     else:
         print(f"Video: {path}")
+
+
+def _show(run: RunFolder, summary: dict[str, Any]) -> None:
+    summary_table(summary)
+    print(f"Run: {run.path}")
+    say_next_steps(run)
+
+
+COMMAND = TrainingCommand(
+    kind="explore",
+    options=Explore,
+    config=ExploreConfig,
+    create=create_run,
+    reopen=reopen_run,
+    train=explore,
+    default_folder=lambda settings: default_folder(
+        settings.config.env, settings.config.reward, settings.config.seed
+    ),
+    title=_title,
+    bars=BAR,
+    draw=_draw,
+    show=_show,
+    film=_film,
+    resolve=resolved,
+    check=_refuse_elements_own,
+)

@@ -1,8 +1,7 @@
 """`element finetune`: a policy that explored becomes a head start on its task."""
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,19 +14,18 @@ from rich.table import Table
 from element_rl.agents.a3c import A3CConfig
 from element_rl.agents.sac import SACConfig
 from element_rl.agents.td3 import TD3Config
-from element_rl.commands.bars import stages_or_lines
+from element_rl.commands.bars import Bar, bars_or_lines
 from element_rl.commands.options import read_options
+from element_rl.commands.summaries import mean_and_range
+from element_rl.commands.training import counted, saved, until_stopped
 from element_rl.runs.folder import RunError, RunFolder
-from element_rl.runs.stopping import INTERRUPTED, stop_signals
-from element_rl.runs.watching import Interrupted
-from element_rl.runs.watching import Progress as RunProgress
+from element_rl.runs.stopping import INTERRUPTED
+from element_rl.runs.watching import Progress
 from element_rl.storage.files import read_json_object
 from element_rl.storage.settings import settings_from_json
 from element_rl.training.finetune.comparison import number_text
 from element_rl.training.finetune.config import FinetuneConfig
 from element_rl.training.finetune.training import (
-    Stage,
-    Watcher,
     finetune,
     form_of,
     steps_finished,
@@ -36,12 +34,9 @@ from element_rl.training.finetune.training import (
 from element_rl.training.off_policy.config import ExploreConfig
 from element_rl.training.on_policy.config import OnPolicyConfig
 
-WORDS: dict[Stage, str] = {
-    "choosing": "choosing",
-    "transferred": "transferred",
-    "scratch": "from scratch",
-}
-UNITS = {"choosing": "episodes", "transferred": "steps", "from scratch": "steps"}
+STEPS = Bar("steps", ("return {extrinsic_return:,.2f}",))
+BARS = {"choosing": STEPS._replace(unit="episodes"), "transferred": STEPS, "from scratch": STEPS}
+STAGES = {"scratch": "from scratch"}  # stage of `finetune` → name of its bar, where they differ
 NO_RUN = Path("RUN")  # stands where none was named, as the help text shows it
 LEARNERS: dict[str, type[Any]] = {"sac": SACConfig, "td3": TD3Config, "a3c": A3CConfig}
 
@@ -71,10 +66,8 @@ class FinetuneCommand:
 
 def main(arguments: list[str]) -> int:
     command = _parsed(arguments)
-    config, folder = (
-        command.config,
-        command.resume or command.out or _default_folder(command.config),
-    )
+    config = command.config
+    folder = command.resume or command.out or _default_folder(config)
     task = form_of(config).task
     resumes = command.resume is not None or stored_transfer(folder) is not None
     if resumes and (done := steps_finished(config, folder)) >= task.steps:
@@ -84,17 +77,27 @@ def main(arguments: list[str]) -> int:
         )
         _show(config, task, folder, read_json_object(folder / "summary.json"), fresh=False)
         return 0
-    try:
-        with stop_signals() as stop, watching(config, task) as watch:
-            summary = finetune(config, folder, watch, stop, resume=resumes)
-    except Interrupted as interrupted:
+    console = Console()
+    scratch = ", then as many from scratch" if config.compare else ""
+    console.print(
+        f"[bold]{task.env}[/bold], policies of {config.run}, {task.steps:,} steps × "
+        f"{counted(task.seeds, 'seed')}{scratch}",
+        soft_wrap=True,
+    )
+
+    def train(watch: Any, stop: Callable[[], bool]) -> dict[str, Any]:
+        def tell(stage: str, progress: Progress) -> None:
+            watch(STAGES.get(stage, stage), progress)
+
+        return finetune(config, folder, tell, stop, resume=resumes)
+
+    def stopped(step: int) -> str:
         if stored_transfer(folder) is None:
-            print("Stopped while choosing; nothing was written. Begin again with the same command.")
-        else:
-            print(
-                f"Stopped at step {interrupted.step:,}. Continue with: element finetune --resume "
-                f"{folder}"
-            )
+            return "Stopped while choosing; nothing was written. Begin again with the same command."
+        return f"Stopped at step {step:,}. Continue with: element finetune --resume {folder}"
+
+    summary = until_stopped(train, bars_or_lines(console, BARS), stopped)
+    if summary is None:
         return INTERRUPTED
     _show(config, task, folder, summary)
     return 0
@@ -140,25 +143,6 @@ def _default_folder(config: FinetuneConfig) -> Path:
     return Path("runs") / f"{config.run.resolve().name}-finetuned"
 
 
-@contextlib.contextmanager
-def watching(config: FinetuneConfig, task: ExploreConfig | OnPolicyConfig) -> Iterator[Watcher]:
-    """A bar per stage on a terminal, lines elsewhere."""
-    console = Console()
-    agents = f"{task.seeds} seed{'s' if task.seeds > 1 else ''}"
-    scratch = ", then as many from scratch" if config.compare else ""
-    console.print(
-        f"[bold]{task.env}[/bold], policies of {config.run}, {task.steps:,} steps × "
-        f"{agents}{scratch}"
-    )
-    with stages_or_lines(console, UNITS, lambda stage, progress: _status(progress)) as watch:
-        yield lambda stage, progress: watch(WORDS[stage], progress)
-
-
-def _status(progress: RunProgress) -> list[str]:
-    task_return = progress.latest.get("extrinsic_return", np.nan)
-    return [f"return {number_text(task_return)}"] if np.isfinite(task_return) else []
-
-
 def _show(
     config: FinetuneConfig,
     task: ExploreConfig | OnPolicyConfig,
@@ -167,7 +151,6 @@ def _show(
     fresh: bool = True,
 ) -> None:
     """What came of it; the figure of a run that is not `fresh` is drawn only if it is not there."""
-    from element_rl.plots import save_figure
     from element_rl.plots.transfer import transfer_curves
 
     if config.compare:
@@ -177,8 +160,7 @@ def _show(
         run = RunFolder.open(folder)
         if fresh or not (run.figures_path / "transfer.png").exists():
             figure = transfer_curves({"transferred": run}, summary["zero_shot_return"])
-            for kind in ("png", "svg"):
-                save_figure(figure, run.figures_path / f"transfer.{kind}")
+            saved(figure, run.figures_path, "transfer")
         print(f"Zero-shot return {_numbers(summary['zero_shot_return'])}")
         print(f"Final return {_numbers(summary['extrinsic_return'])}")
     print(f"Figure: {folder / 'figures' / 'transfer.png'}")
@@ -228,14 +210,4 @@ def _comparison_table(summary: dict[str, Any]) -> Table:
 
 
 def _numbers(values: Sequence[float | int | None]) -> str:
-    """Mean and range over the seeds; how many there are where not all have a value."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return "–"
-    missing = f", {len(known)} of {len(values)} seeds" if len(known) < len(values) else ""
-    spread = (
-        f"  ({number_text(min(known))} to {number_text(max(known))}{missing})"
-        if len(values) > 1
-        else ""
-    )
-    return f"{number_text(float(np.mean(known)))}{spread}"
+    return mean_and_range(values, number_text)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from element_rl.commands.bars import bar_or_lines
+from element_rl.commands.bars import Bar, bar_or_lines
 from element_rl.commands.options import read_options
 from element_rl.runs.watching import COMPILING, Progress
 from element_rl.studies.engine.results import Results
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
 def run_maze_study(config: MazeConfig, out: Path, written: str) -> Results:
     """Everything, with a bar over the episodes, then the tables and where the page is."""
     began = time.monotonic()
-    with bar_or_lines(Console(), "episodes", config.episodes, lambda now: ()) as watch:
+    with bar_or_lines(Console(), Bar("episodes"), config.episodes) as watch:
         watch(Progress(0, config.episodes, 0.0, {}, doing=COMPILING))
 
         def tell(done: int, total: int) -> None:

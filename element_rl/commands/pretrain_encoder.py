@@ -1,7 +1,6 @@
-"""`element pretrain-encoder`: an encoder of frames that explorers measure entropy and novelty with."""
+"""`element pretrain-encoder`: an encoder of frames, by which explorers measure entropy and
+novelty."""
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,20 +10,27 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from element_rl.commands.bars import stages_or_lines
-from element_rl.commands.options import read_options
-from element_rl.runs.folder import RunFolder, default_folder
-from element_rl.runs.stopping import INTERRUPTED, stop_signals
-from element_rl.runs.watching import Interrupted, Progress
-from element_rl.storage.settings import resumed_folder, settings_from_json
+from element_rl.commands.bars import Bar
+from element_rl.commands.training import TrainingCommand, default_folder, run_training, saved
+from element_rl.runs.folder import RunFolder
 from element_rl.training.encoder.config import PretrainConfig
 from element_rl.training.encoder.pretrain import (
-    Watcher,
     create_encoder_run,
     pretrain_encoder,
     reopen_encoder_run,
 )
 
+BARS = {
+    "frames": Bar("steps", ("{kept:,.0f} of {episodes:,.0f} episodes kept",)),
+    "epochs": Bar(
+        "",
+        (
+            "loss {training_loss:.3f}",
+            "validation {validation_loss:.3f} (best in epoch {best_epoch:.0f})",
+            "{steps_per_second:.1f} updates/s",
+        ),
+    ),
+}
 NAMES = {"trained": "trained encoder", "untrained": "the same, untrained", "pca": "PCA of pixels"}
 
 
@@ -42,69 +48,23 @@ class PretrainEncoder:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command and return its exit code."""
-    folder, prog = resumed_folder(arguments), "element pretrain-encoder"
-    if folder is None:
-        args = read_options(PretrainEncoder, arguments, prog)
-        config = args.config
-        run = create_encoder_run(
-            config, args.out or default_folder(config.env, "encoder", config.seed)
-        )
-    else:
-        stored = settings_from_json(PretrainConfig, RunFolder.open(folder).config["settings"])
-        args = read_options(
-            PretrainEncoder, arguments, prog, PretrainEncoder(stored, resume=folder)
-        )
-        config = args.config
-        run = reopen_encoder_run(config, folder)
-    try:
-        with stop_signals() as stop, _watching(config) as watch:
-            summary = pretrain_encoder(config, run, watch, stop)
-    except Interrupted:
-        print(f"Stopped. Continue with: element pretrain-encoder --resume {run.path}")
-        return INTERRUPTED
-    if args.figures:
-        _draw(run)
-    _table(summary)
-    print(f"Encoder: {run.path}")
-    return 0
+    return run_training(COMMAND, arguments, "element pretrain-encoder")
 
 
-@contextlib.contextmanager
-def _watching(config: PretrainConfig) -> Iterator[Watcher]:
-    """A bar per stage on a terminal, lines now and then elsewhere."""
-    console = Console()
-    console.print(
+def _title(given: PretrainConfig, config: PretrainConfig) -> list[str]:
+    return [
         f"[bold]{config.env}[/bold], {config.steps:,} steps of a random policy, at most "
         f"{config.epochs} epochs"
-    )
-    with stages_or_lines(console, {"frames": "steps", "epochs": ""}, _status) as watch:
-        yield watch
-
-
-def _status(stage: str, progress: Progress) -> list[str]:
-    latest = progress.latest
-    if stage == "frames":
-        return [f"{latest['kept']:,.0f} of {latest['episodes']:,.0f} episodes kept"]
-    return [
-        f"loss {latest['training_loss']:.3f}",
-        f"validation {latest['validation_loss']:.3f} (best in epoch {latest['best_epoch']:.0f})",
-        f"{progress.steps_per_second:.1f} updates/s",
     ]
 
 
-def _draw(run: RunFolder) -> None:
-    from element_rl.plots import save_figure
+def _draw(config: PretrainConfig, run: RunFolder) -> list[Path]:
     from element_rl.plots.encoder import encoder_figure
 
-    figure = encoder_figure(run)
-    for kind in ("png", "svg"):
-        path = save_figure(figure, run.figures_path / f"encoder.{kind}")
-        if kind == "png":
-            print(f"Figure: {path}")
+    return saved(encoder_figure(run), run.figures_path, "encoder")
 
 
-def _table(summary: dict[str, Any]) -> None:
+def _show(run: RunFolder, summary: dict[str, Any]) -> None:
     """What the states know of positions, and how well frames find each other."""
     if probe := summary["probe"]:
         axes = list(probe["trained"])
@@ -132,7 +92,25 @@ def _table(summary: dict[str, Any]) -> None:
         f"An episode's entropy in these states is {saturation:.0%} of its ceiling (--spread "
         "changes it)."
     )
+    print(f"Encoder: {run.path}")
 
 
 def _score(value: float | None) -> str:
     return "–" if value is None or not np.isfinite(value) else f"{value:.3f}"
+
+
+COMMAND = TrainingCommand(
+    kind="encoder",
+    options=PretrainEncoder,
+    config=PretrainConfig,
+    create=create_encoder_run,
+    reopen=reopen_encoder_run,
+    train=lambda config, run, watch, stop, resumes: pretrain_encoder(config, run, watch, stop),
+    default_folder=lambda config: default_folder(config.env, "encoder", config.seed),
+    title=_title,
+    bars=BARS,
+    draw=_draw,
+    show=_show,
+    stopped="Stopped.",
+    unit="",
+)

@@ -15,15 +15,12 @@ from typing import Annotated, Literal
 import tyro
 from rich.console import Console
 from rich.progress import Progress, TextColumn
-from rich.table import Column
 
-from element_rl.commands.bars import draws_bars, row_columns
+from element_rl.commands.bars import ONE_LINE, draws_bars, row_columns
 from element_rl.commands.options import read_options
 from element_rl.envs.robots import describe
 from element_rl.envs.screens import describe_screen, is_screen
-from element_rl.runs.folder import RunFolder
 from element_rl.runs.stopping import INTERRUPTED, stop_signals
-from element_rl.storage.files import FileError
 from element_rl.studies.engine.grid import (
     Cell,
     Scale,
@@ -33,7 +30,7 @@ from element_rl.studies.engine.grid import (
     record,
     with_needs,
 )
-from element_rl.studies.engine.results import FILE, Results
+from element_rl.studies.engine.results import Results
 from element_rl.studies.engine.runner import (
     Executor,
     GridProgress,
@@ -46,21 +43,13 @@ from element_rl.studies.engine.tables import show_tables
 from element_rl.studies.tasks import with_learning
 
 SOME_FAILED = 1  # exit code when a cell failed and the others are done
-MODULES = {
-    "coverage": "coverage",
-    "episodic-entropy": "episodic_entropy",
-    "beta": "beta",
-    "trajectories": "trajectories",
-    "additivity": "additivity",
-    "transfer": "transfer",
-    "offline": "offline",
-}
+MODULES = (  # of `studies`, by the names of their studies
+    *("coverage", "episodic-entropy", "beta", "trajectories"),
+    *("additivity", "transfer", "offline"),
+)
 SIZES = ("samples", "task_steps", "updates")  # of a scale, beside seeds and steps
-LEARNERS = {
-    "conservative_weight": "offline",
-    "anchor": "transfer",
-    "anchor_halflife": "transfer",
-}  # option → its study
+# option → the only study that has it
+LEARNERS = {"conservative_weight": "offline", "anchor": "transfer", "anchor_halflife": "transfer"}
 MAZE = "maze"  # no grid of runs: it takes less than a minute
 STOPPING = "Stopping: every running cell writes a checkpoint first; once more to end at once."
 LINE_SECONDS = 30.0  # between two lines of progress where there is no terminal
@@ -128,23 +117,19 @@ def main(arguments: list[str]) -> int:
     cells = chosen_cells(study, scale, command.methods)
     out = _out(command)
     written = "element study " + shlex.join(arguments)
+
+    def report(unfinished: bool = False) -> None:
+        results = conclude(study, command.scale, scale, cells, out, written, unfinished)
+        show(results, out / study.name)
+
     if command.so_far:
         if command.slice is not None or command.ray is not None:
             raise ValueError(
                 "--so-far runs nothing and reports on all cells: leave out --slice and --ray."
             )
-        show(
-            conclude(study, command.scale, scale, cells, out, written, unfinished=True),
-            out / study.name,
-        )
+        report(unfinished=True)
         return 0
-    mine = sliced(cells, command.slice)
-    if command.slice is not None:
-        mine = [
-            cell
-            for cell in mine
-            if all(need in mine or is_done(cell_folder(out, need)) for need in cell.needs)
-        ]
+    mine = _runnable(sliced(cells, command.slice), out) if command.slice is not None else cells
     executor = _executor(command)  # before the signals below: Ray has a handler of its own
     title = f"{study.name}, {command.scale}: {len(mine)} cells"
     with stop_signals(STOPPING) as stop, watching(title, mine) as watch:
@@ -156,19 +141,32 @@ def main(arguments: list[str]) -> int:
     for entry in failed:
         print(f"Failed: {entry.name}: {entry.reason or 'see its cell.log'}", file=sys.stderr)
     if command.slice is not None:
-        print(f"{len(mine) - len(failed)} of {len(mine)} cells of slice {command.slice} are done.")
-        if waiting := len(sliced(cells, command.slice)) - len(mine):
-            print(
-                f"{waiting} more need cells of other slices: give the command again when those are "
-                "done."
-            )
+        _say_slice(command.slice, len(sliced(cells, command.slice)), len(mine), len(failed))
+    elif len(failed) < len(cells):
+        report()
+    return SOME_FAILED if failed else 0
+
+
+def _runnable(cells: Sequence[Cell], out: Path) -> list[Cell]:
+    """The cells of a slice that need none of another slice that is not done."""
+    return [
+        cell
+        for cell in cells
+        if all(need in cells or is_done(cell_folder(out, need)) for need in cell.needs)
+    ]
+
+
+def _say_slice(text: str, cells: int, ran: int, failed: int) -> None:
+    """How many of a slice's cells are done, and what comes next."""
+    print(f"{ran - failed} of {ran} cells of slice {text} are done.")
+    if waiting := cells - ran:
         print(
-            "The report is made by the same command without --slice, which runs nothing that is "
+            f"{waiting} more need cells of other slices: give the command again when those are "
             "done."
         )
-    elif len(failed) < len(cells):
-        show(conclude(study, command.scale, scale, cells, out, written), out / study.name)
-    return SOME_FAILED if failed else 0
+    print(
+        "The report is made by the same command without --slice, which runs nothing that is done."
+    )
 
 
 def description() -> str:
@@ -202,7 +200,7 @@ def load_study(name: str) -> Study:
         raise ValueError(
             f"There is no study {name!r}; choose one of {', '.join([*MODULES, MAZE])}."
         )
-    study = importlib.import_module(f"element_rl.studies.{MODULES[name]}").STUDY
+    study = importlib.import_module(f"element_rl.studies.{name.replace('-', '_')}").STUDY
     assert isinstance(study, Study)
     return study
 
@@ -243,15 +241,13 @@ def _full_name(env: str, study: Study, scale: Scale) -> str:
     if is_screen(env) and scale.screens is None:
         raise ValueError(
             f"The study {study.name} is of robots, and {env} shows images: choose a robot, or the "
-            "study coverage, "
-            "episodic-entropy, trajectories, offline or transfer."
+            "study coverage, episodic-entropy, trajectories, offline or transfer."
         )
     spec = describe_screen(env) if is_screen(env) else describe(env)
     if study.needs_map and spec.coverage_bounds is None:
         raise ValueError(
             f"The study {study.name} asks where agents have been, and {spec.name} has no coverage "
-            "map; choose a robot, "
-            "PointMaze, Rooms-v0, mario, or the study episodic-entropy."
+            "map; choose a robot, PointMaze, Rooms-v0, mario, or the study episodic-entropy."
         )
     return spec.name
 
@@ -259,10 +255,10 @@ def _full_name(env: str, study: Study, scale: Scale) -> str:
 def chosen_cells(study: Study, scale: Scale, methods: Sequence[str]) -> list[Cell]:
     """The grid, or those of its methods that were named; with all that these need."""
     cells = list(study.cells(scale))
-    known = list(dict.fromkeys(cell.method for cell in cells))
-    if unknown := [method for method in methods if method not in known]:
+    offered = list(dict.fromkeys(cell.method for cell in cells))
+    if unknown := [method for method in methods if method not in offered]:
         raise ValueError(
-            f"The study {study.name} has no method {unknown[0]!r}; it has {', '.join(known)}."
+            f"The study {study.name} has no method {unknown[0]!r}; it has {', '.join(offered)}."
         )
     return with_needs(
         [cell for cell in cells if not methods or cell.method in (*methods, *study.references)]
@@ -304,66 +300,38 @@ def watching(title: str, cells: Sequence[Cell]) -> Iterator[Watcher]:
     if not draws_bars(console):
         yield _line_printer()
         return
-    share = TextColumn("{task.percentage:3.0f} %", table_column=Column(no_wrap=True))
+    share = TextColumn("{task.percentage:3.0f} %", table_column=ONE_LINE)
     # Cells report seldom, and some are much faster than others: speeds of the last hour are
     # averaged.
     with Progress(
         *row_columns(console, share), console=console, speed_estimate_period=3600.0
     ) as bar:
-        task = bar.add_task(
-            "study",
-            total=sum(cell.steps * cell.seeds for cell in cells),
-            unit="",
-            parts=("starting",),
-        )
-        yield lambda now: bar.update(task, completed=now.steps_done, parts=tuple(_status(now)))
+        total = sum(cell.steps * cell.seeds for cell in cells)
+        task = bar.add_task("study", total=total, unit="", parts=("starting",))
+        yield lambda now: bar.update(task, completed=now.steps_done, parts=tuple(_cells_text(now)))
 
 
 def _line_printer() -> Watcher:
-    began, before = (
-        time.monotonic(),
-        [0],
-    )  # steps done when this process began: an earlier one's speed tells nothing
-    last: list[object] = [None, 0.0]
+    began, printed = time.monotonic(), 0.0
+    before: int | None = None  # steps done when this process began: they tell nothing of its speed
+    counts: tuple[object, ...] = ()  # as last printed
 
     def watch(now: GridProgress) -> None:
-        if last[0] is None:
-            before[0] = now.steps_done
-        counts = (now.done, now.failed, now.running)
-        if counts == last[0] and time.monotonic() - float(str(last[1])) < LINE_SECONDS:
+        nonlocal before, counts, printed
+        before = now.steps_done if before is None else before
+        changed = counts != (now.done, now.failed, now.running)
+        if not changed and time.monotonic() - printed < LINE_SECONDS:
             return
-        last[:] = [counts, time.monotonic()]
-        rate = (now.steps_done - before[0]) / max(time.monotonic() - began, 1e-9)
+        counts, printed = (now.done, now.failed, now.running), time.monotonic()
+        rate = (now.steps_done - before) / max(time.monotonic() - began, 1e-9)
         left = f", {(now.steps - now.steps_done) / rate / 60:.0f} min left" if rate > 0 else ""
-        print(
-            f"{now.steps_done / max(now.steps, 1):4.0%}  {'; '.join(_status(now))}{left}",
-            flush=True,
-        )
+        share = now.steps_done / max(now.steps, 1)
+        print(f"{share:4.0%}  {'; '.join(_cells_text(now))}{left}", flush=True)
 
     return watch
 
 
-def _status(now: GridProgress) -> list[str]:
+def _cells_text(now: GridProgress) -> list[str]:
     failed = f", {now.failed} failed" if now.failed else ""
     running = [f"running {', '.join(now.running)}"] if now.running else []
     return [f"{now.done} of {now.cells} cells done{failed}", *running]
-
-
-def report(folder: Path, out: Path | None) -> Path:
-    """The page of a study again, from its results, or the page of a run; which of them is seen by
-    what is in the folder."""
-    from element_rl.studies.report import write_report, write_run_report
-
-    example = "such as runs/Ant-v5-element-0 or runs/studies-small/coverage"
-    if not folder.is_dir():
-        raise FileError(
-            f"There is no folder {folder}: name the folder of a run or of a study, {example}."
-        )
-    if (folder / FILE).exists():
-        return write_report(folder, out)
-    if (folder / "config.json").exists():
-        return write_run_report(RunFolder.open(folder), out)
-    raise FileError(
-        f"{folder} holds neither a run (config.json) nor the results of a study ({FILE}): name a "
-        f"folder that does, {example}."
-    )

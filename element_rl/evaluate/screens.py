@@ -16,6 +16,7 @@ from element_rl.acting.screen_episodes import ScreenEpisode, run_screen_episode
 from element_rl.encoders.frozen import encode_all, load_encoder
 from element_rl.envs.screens import describe_screen, screen_cell
 from element_rl.runs.folder import RunError, RunFolder
+from element_rl.runs.kinds import sees_frames
 from element_rl.training.off_policy.config import ExploreConfig, parsed_options
 from element_rl.training.on_policy.launch import ENCODER
 from element_rl.training.on_policy.measures import episode_entropy
@@ -27,7 +28,7 @@ ENLARGED = 4  # pixels along the edge of one, in a video
 def is_on_screen(run: RunFolder) -> bool:
     """Whether a run's agents see frames: it is on-policy, or learned offline from such a run's
     dataset."""
-    return "coverage_cells" in run.config
+    return sees_frames(run.config)
 
 
 class OnScreens:

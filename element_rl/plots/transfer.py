@@ -20,6 +20,7 @@ from element_rl.plots.style import (
     wrapped_title,
 )
 from element_rl.runs.folder import RunError, RunFolder
+from element_rl.runs.kinds import kind_of
 
 SMOOTHED = 3  # lines of metrics in a running mean
 LABELS = {"transferred": "transferred, then {}", "scratch": "{} from scratch"}
@@ -36,7 +37,7 @@ def transfer_curves(runs: Mapping[str, RunFolder], zero_shot: Sequence[float]) -
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.subplots()
     for (name, run), colour in zip(runs.items(), COLOURS, strict=False):
-        learner = "A3C" if run.config.get("on_policy") else "SAC"
+        learner = "A3C" if kind_of(run.config) == "on-policy" else "SAC"
         _draw_returns(axes, run, colour, LABELS.get(name, name).format(learner))
     mean = float(np.mean(zero_shot))
     spread = [[mean - min(zero_shot)], [max(zero_shot) - mean]] if len(zero_shot) > 1 else None

@@ -1,17 +1,17 @@
 """One run, one folder: settings, metrics and checkpoints that survive being killed at any moment.
 
-    config.json          the settings, written once
+    config.json          kind and settings, written once
     metrics.csv          one row per logged step and seed
     events.*             the same numbers for TensorBoard
     summary.json         what came out
-    random_visits.safetensors    visits per coverage cell of the random policy beside it [P, 100, 100]
+    random_visits.safetensors    the same of the random policy that the run is compared with
     figures/             written by `element plot`
     evaluation/          written by `element evaluate`
     checkpoints/step_000500000/
         policy.safetensors    parameters of the population [P, ...]; kept for ever
         visits.safetensors    visits per coverage cell [P, 100, 100]; kept for ever
         manifest.json         size and SHA-256 of these two
-        resume/               everything else a resumed run needs; kept for the newest checkpoint only
+        resume/               all else that a resumed run needs; kept for the newest checkpoint only
             arrays.safetensors, files of the caller, manifest.json
 
 Files are written under a temporary name, fsynced and renamed; a checkpoint is a folder that is
@@ -34,43 +34,27 @@ from typing import Any
 
 import numpy as np
 
-from element_rl.runs.metrics_log import MetricsLog
+from element_rl.runs.metrics_log import METRIC_COLUMNS, MetricsLog
 from element_rl.storage.files import (
+    MANIFEST,
     FileError,
-    create_locked,
     json_text,
-    locked,
+    listed,
+    num_bytes,
     read_arrays,
     read_json_object,
+    read_manifest,
     removing_on_failure,
     sync,
     to_json,
+    verify,
     write_arrays,
     write_arrays_directly,
     write_json,
+    write_manifest,
 )
-from element_rl.storage.manifests import MANIFEST, read_manifest, verify, write_manifest
+from element_rl.storage.locks import create_locked, locked
 
-METRIC_COLUMNS = (
-    "step",  # environment steps per seed so far
-    "seed",
-    "episodes",
-    "episode_length",
-    "episodic_entropy",  # bits; matrix Rényi of order 1.001
-    "entropy_saturation",  # episodic entropy / log2(episode length)
-    "coverage",  # unique cells visited
-    "memory_size",
-    "reward_episodic",
-    "reward_lifelong",
-    "extrinsic_return",
-    "critic_loss",
-    "actor_loss",
-    "temperature",
-    "policy_entropy",
-    "q_mean",
-    "env_steps_per_second",
-    "wall_seconds",
-)
 POLICY = "policy.safetensors"
 VISITS = "visits.safetensors"
 RANDOM_VISITS = "random_visits.safetensors"
@@ -83,12 +67,6 @@ class RunError(FileError):
     A single file of it that cannot be written or read, as on a full disk, is a `FileError`: catch
     that to catch both.
     """
-
-
-def default_folder(env: str, reward: str, seed: int) -> Path:
-    """Where a run goes unless told otherwise; no package, slash or path is in its name."""
-    label = Path(reward.partition(":")[0]).stem  # of a reward in a file, the file's name
-    return Path("runs") / f"{env.rpartition(':')[2].replace('/', '-')}-{label}-{seed}"
 
 
 class RunFolder:
@@ -172,8 +150,10 @@ class RunFolder:
             try:
                 held.enter_context(locked(self.path / "config.json", wait_seconds))
             except BlockingIOError:
-                sentence = f"Another process is training in {self.path}: wait for it, or choose another --out."
-                raise RunError(sentence) from None
+                raise RunError(
+                    f"Another process is training in {self.path}: wait for it, or choose another "
+                    "--out."
+                ) from None
             yield
 
     def append_metrics(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -229,13 +209,9 @@ class RunFolder:
         if step in self.checkpoint_steps():
             return final
         temporary = self.checkpoints_path / f".{final.name}.tmp-{os.getpid()}"
-        permanent = (
-            {POLICY: policy} if visits is None else {POLICY: policy, VISITS: {"visits": visits}}
-        )
-        contents = permanent | {f"resume/{RESUME_ARRAYS}": resume}
-        needed = sum(
-            np.asarray(array).nbytes for arrays in contents.values() for array in arrays.values()
-        )
+        contents = {POLICY: policy, f"resume/{RESUME_ARRAYS}": resume}
+        contents |= {} if visits is None else {VISITS: {"visits": visits}}
+        needed = sum(num_bytes(arrays) for arrays in contents.values())
         with removing_on_failure(temporary, final, needed):
             self._clear_leftovers(final)
         for name, arrays in contents.items():
@@ -248,14 +224,9 @@ class RunFolder:
             write_manifest(temporary / "resume", {"step": step})
             write_manifest(temporary, {"step": step, "metadata": metadata}, leave_out=("resume",))
             # What was logged before the checkpoint must not be lost when the checkpoint is not.
-            for entry in (
-                *temporary.rglob("*"),
-                temporary,
-                self.metrics_path,
-                *self.path.glob("events.*"),
-            ):
-                if entry.exists():
-                    sync(entry)
+            logged = [self.metrics_path] if self.metrics_path.exists() else []
+            for entry in (*temporary.rglob("*"), temporary, *logged, *self.path.glob("events.*")):
+                sync(entry)
             os.replace(temporary, final)
             sync(self.checkpoints_path)
         for older in self.checkpoint_steps():
@@ -273,12 +244,8 @@ class RunFolder:
         """Steps of the checkpoints that the settings ask for, and of the last; not of those that a
         stop has left."""
         settings, steps = self.config["settings"], self.checkpoint_steps()
-        planned = [
-            step
-            for step in steps
-            if step % settings["checkpoint_every"] < settings.get("chunk_steps", 1)
-        ]
-        return sorted({*planned, *steps[-1:]})
+        every, chunk = settings["checkpoint_every"], settings.get("chunk_steps", 1)
+        return sorted({*(step for step in steps if step % every < chunk), *steps[-1:]})
 
     def latest_checkpoint(self) -> int | None:
         """The step of the newest complete checkpoint."""
@@ -289,12 +256,9 @@ class RunFolder:
         return self._load(step, POLICY)
 
     def load_visits(self, step: int | None = None) -> np.ndarray:
-        """Visits per coverage cell [P, 100, 100]; the first grid axis is the first coverage axis."""
+        """Visits per coverage cell [P, 100, 100]; the axes are the two coverage axes."""
         folder = self._complete(step)
-        if (
-            not (folder / VISITS).exists()
-            and VISITS not in read_manifest(folder, self._advice(folder))["files"]
-        ):
+        if VISITS not in self._manifest(folder)["files"] and not (folder / VISITS).exists():
             raise RunError(
                 f"The run {self.path} counts no coverage: its environment has no coverage bounds."
             )
@@ -308,17 +272,15 @@ class RunFolder:
         if not folder.exists():
             raise RunError(
                 f"The checkpoint {folder.parent} holds a policy only: a run resumes from its "
-                "newest checkpoint, "
-                f"step {self.latest_checkpoint()}."
+                f"newest checkpoint, step {self.latest_checkpoint()}."
             )
-        for name in read_manifest(folder, self._advice(folder))["files"]:
+        for name in self._manifest(folder)["files"]:
             verify(folder, name, self._advice(folder))
         return read_arrays(folder / RESUME_ARRAYS)[0], self.load_metadata(step), folder
 
     def load_metadata(self, step: int | None = None) -> dict[str, Any]:
         """What `save_checkpoint` was given as metadata; kept for ever."""
-        folder = self._complete(step)
-        return read_manifest(folder, self._advice(folder))["metadata"]
+        return self._manifest(self._complete(step))["metadata"]
 
     def _load(self, step: int | None, name: str) -> dict[str, np.ndarray]:
         folder = self._complete(step)
@@ -334,22 +296,21 @@ class RunFolder:
         if step is not None and step not in steps:
             raise RunError(
                 f"The run {self.path} has no checkpoint of step {step}: it has steps "
-                f"{_listed(steps)}."
+                f"{listed(steps)}."
             )
         return self._checkpoint(steps[-1] if step is None else step)
 
+    def _manifest(self, folder: Path) -> dict[str, Any]:
+        return read_manifest(folder, self._advice(folder))
+
     def _advice(self, folder: Path) -> str:
+        """What to do where something in a folder of a checkpoint is damaged."""
         checkpoint = folder.parent if folder.name == "resume" else folder
-        earlier = [
-            step
-            for step in self.checkpoint_steps()
-            if step < int(checkpoint.name.removeprefix("step_"))
-        ]
-        left = (
-            f"earlier checkpoints keep the policies of steps {_listed(earlier)}"
-            if earlier
-            else "no earlier one exists"
-        )
+        step = int(checkpoint.name.removeprefix("step_"))
+        earlier = [other for other in self.checkpoint_steps() if other < step]
+        left = "no earlier one exists"
+        if earlier:
+            left = f"earlier checkpoints keep the policies of steps {listed(earlier)}"
         return f"restore it from a copy, or start a new run with another --out ({left})"
 
     def _checkpoint(self, step: int) -> Path:
@@ -367,10 +328,8 @@ class RunFolder:
     def _discard(self, folder: Path) -> None:
         """Removes a folder of a checkpoint: first its name, in one go, then its contents."""
         if folder.exists():
-            hidden = (
-                self.checkpoints_path
-                / f".{folder.relative_to(self.checkpoints_path)}-old".replace("/", "-")
-            )
+            name = "-".join(folder.relative_to(self.checkpoints_path).parts)
+            hidden = self.checkpoints_path / f".{name}-old"
             os.replace(folder, hidden)
             sync(folder.parent)
             shutil.rmtree(hidden, ignore_errors=True)
@@ -381,8 +340,3 @@ def _taken(path: Path, name: str) -> RunError:
         f"{path} already holds a run (it has {name}): continue it with --resume {path}, or choose "
         "another --out."
     )
-
-
-def _listed(names: Sequence[object], most: int = 5) -> str:
-    shown = ", ".join(str(name) for name in names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

@@ -107,7 +107,10 @@ def config_difference(
         f"{name} was {before.get(name, 'absent')} and is {now.get(name, 'absent')}"
         for name in fields
     )
-    return f"The run was started with other settings ({changes}): resume it with its own, or choose another --out."
+    return (
+        f"The run was started with other settings ({changes}): resume it with its own, or choose "
+        "another --out."
+    )
 
 
 def _flattened(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

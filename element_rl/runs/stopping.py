@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 INTERRUPTED = 130  # exit code of what was told to stop and can be resumed
+CHECKPOINT_FIRST = "Stopping: the checkpoint is written first; once more to end at once."
 
 
 @contextlib.contextmanager
-def stop_signals(
-    message: str = "Stopping: the checkpoint is written first; once more to end at once.",
-) -> Iterator[Callable[[], bool]]:
+def stop_signals(message: str = CHECKPOINT_FIRST) -> Iterator[Callable[[], bool]]:
     """Within this, Ctrl-C and SIGTERM ask for a stop, which the yielded function tells of; a second
     one raises."""
     asked: list[int] = []

@@ -1,1 +1,1 @@
-"""How things are written to the disk and read again: files, manifests, trees of arrays, settings."""
+"""How things are written to the disk and read again: files, locks, trees of arrays, settings."""

@@ -5,24 +5,22 @@
     write_text                   any other text
     write_atomically             any file that something else fills, such as FAISS or matplotlib
     append                       to the end of a file: everything or nothing
-    create_locked                a new file that one of several processes makes, and holds from its first moment
-    locked                       a file that one process at a time may hold
+    write_manifest, verify       sizes and SHA-256 of a folder's files, by which damage is found
 
 A file is written under a temporary name beside its final one, put on the disk and renamed; nothing
-is ever pickled. What goes wrong is said in one sentence as a `FileError`. The functions below
-`locked` are for those who write a whole folder in this way.
+is ever pickled. What goes wrong is said in one sentence as a `FileError`. Who writes a whole folder
+in this way uses `sync`, `write_arrays_directly` and `removing_on_failure`.
 """
 
 import contextlib
 import dataclasses
 import errno
+import hashlib
 import json
 import math
 import os
-import secrets
 import shutil
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +28,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
+MANIFEST = "manifest.json"
 ADVICE = "restore it from a copy or make it again"
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -66,10 +60,16 @@ def write_arrays(
     path: Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
 ) -> None:
     """Writes named arrays of numbers, with optional text beside them, as one safetensors file."""
-    needed = sum(np.asarray(array).nbytes for array in arrays.values())
     write_atomically(
-        path, lambda temporary: write_arrays_directly(temporary, arrays, metadata), needed
+        path,
+        lambda temporary: write_arrays_directly(temporary, arrays, metadata),
+        num_bytes(arrays),
     )
+
+
+def num_bytes(arrays: Mapping[str, np.ndarray]) -> int:
+    """What arrays take on the disk, but for their names."""
+    return sum(np.asarray(array).nbytes for array in arrays.values())
 
 
 def read_arrays(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
@@ -119,81 +119,53 @@ def append(path: Path, data: bytes) -> None:
         _report_failed_write(error, path, len(data))
 
 
-def create_locked(path: Path, text: str) -> int:
-    """Writes a file that must not exist yet, and locks it as `locked` does; the descriptor that
-    holds the lock.
-
-    Of processes that do this at the same moment one succeeds, and the others get FileExistsError.
-    The file is locked before it has its name, so nobody else can hold it first. Closing the
-    descriptor lets go of it.
-    """
-    data = text.encode()
-    # Another process, or the same number on another machine, may be making the same file.
-    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}-{secrets.token_hex(4)}")
-    with removing_on_failure(temporary, path, len(data)):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(data)
-        sync(temporary)
-    descriptor = os.open(temporary, os.O_RDONLY)
-    try:
-        with removing_on_failure(temporary, path, len(data)):
-            _lock(descriptor)
-            taken = not _named(temporary, path)
-            sync(path.parent)
-        if taken:
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+def write_manifest(folder: Path, facts: Mapping[str, Any], leave_out: Collection[str] = ()) -> None:
+    """Lists every file under `folder` but those of the subfolders `leave_out`; `facts` are kept
+    with the list."""
+    files = {
+        file.relative_to(folder).as_posix(): {"bytes": file.stat().st_size, "sha256": _sha256(file)}
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and file.relative_to(folder).parts[0] not in leave_out
+    }
+    manifest = to_json({**facts, "files": files})
+    (folder / MANIFEST).write_text(
+        json_text({**manifest, "checksum": _checksum(manifest)}), encoding="utf-8"
+    )
 
 
-def _named(temporary: Path, path: Path) -> bool:
-    """Gives a finished file its name, unless something has it; whether it did. The temporary name
-    is gone then."""
-    try:
-        os.link(temporary, path)  # unlike a rename, this never takes the place of a file
-    except FileExistsError:
-        return False
-    except OSError:  # a disk without hard links: there the name comes first
-        try:
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-        except FileExistsError:
-            return False
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return True
+def read_manifest(folder: Path, advice: str) -> dict[str, Any]:
+    """The facts and, under `files`, the list; `advice` ends the sentence if they cannot be had."""
+    manifest = read_json_object(folder / MANIFEST, advice)
+    if manifest.pop("checksum", None) != _checksum(manifest):
+        raise FileError(f"The file {folder / MANIFEST} was altered: {advice}.")
+    return manifest
 
 
-@contextlib.contextmanager
-def locked(path: Path, wait_seconds: float = 0.0) -> Iterator[None]:
-    """Within this the file is this process's own; one that dies lets go of it.
-
-    BlockingIOError if it is another's for longer. Where files cannot be locked (Windows) nothing is
-    locked.
-    """
-    deadline = time.monotonic() + wait_seconds
-    while True:
-        with path.open("rb") as file:
-            try:
-                _lock(file.fileno())
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise
-            else:
-                # Whoever had it may have removed it meanwhile: then the lock is on a file that
-                # nobody else can find.
-                if path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno())):
-                    yield
-                    return
-                continue
-        time.sleep(0.2)
+def verify(folder: Path, name: str, advice: str) -> None:
+    """Compares one file with the manifest of its folder."""
+    expected = read_manifest(folder, advice)["files"].get(name)
+    file = folder / name
+    if expected is None or not file.is_file():
+        raise FileError(f"The file {file} is missing: {advice}.")
+    if (found := file.stat().st_size) != expected["bytes"]:
+        raise FileError(
+            f"The file {file} is damaged (it has {found:,} bytes, and had {expected['bytes']:,} "
+            f"when written): {advice}."
+        )
+    if _sha256(file) != expected["sha256"]:
+        raise FileError(
+            f"The file {file} is damaged (its SHA-256 is not the one it was written with): "
+            f"{advice}."
+        )
 
 
-def _lock(descriptor: int) -> None:
-    if fcntl is not None:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _checksum(manifest: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def sync(path: Path) -> None:
@@ -272,6 +244,12 @@ def _reporting_unreadable(path: Path, kind: str, advice: str) -> Iterator[None]:
         raise FileError(
             f"The file {path} is damaged or no {kind} file ({error}): {advice}."
         ) from error
+
+
+def listed(names: Sequence[object], most: int = 5) -> str:
+    """The first of the names, and how many more there are."""
+    shown = ", ".join(str(name) for name in names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 def json_text(value: Any) -> str:

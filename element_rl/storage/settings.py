@@ -1,5 +1,5 @@
 """Settings from elsewhere: of an earlier run, which `dataclasses.asdict` and `files.to_json` took
-apart, and where a command line says that those are; and pairs of a name and a value."""
+apart, and pairs of a name and a value."""
 
 import json
 import types
@@ -20,17 +20,6 @@ def settings_from_json(kind: type[Settings], values: Mapping[str, Any]) -> Setti
             f"{kind.__name__} has no setting {unknown[0]!r}: it was written by another version."
         )
     return kind(**{name: _value(hints[name], value) for name, value in values.items()})
-
-
-def resumed_folder(arguments: Sequence[str]) -> Path | None:
-    """The folder after --resume: its settings are the defaults of everything else on the command
-    line."""
-    for index, argument in enumerate(arguments):
-        if argument == "--resume" and index + 1 < len(arguments):
-            return Path(arguments[index + 1])
-        if argument.startswith("--resume="):
-            return Path(argument.removeprefix("--resume="))
-    return None
 
 
 def options_of(

@@ -6,11 +6,13 @@
 What does not fit the template is named in a `ValueError` of one sentence.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
+
+from element_rl.storage.files import listed
 
 
 def tree_to_arrays(tree: Any, prefix: str = "") -> dict[str, np.ndarray]:
@@ -39,11 +41,11 @@ def arrays_to_tree(template: Any, arrays: Mapping[str, np.ndarray], prefix: str 
     }
     if missing := sorted(expected - present):
         raise ValueError(
-            f"The stored arrays lack {_listed(missing)}: they belong to another model or version."
+            f"The stored arrays lack {listed(missing)}: they belong to another model or version."
         )
     if surplus := sorted(present - expected):
         raise ValueError(
-            f"The stored arrays have {_listed(surplus)} too many: they belong to another model or "
+            f"The stored arrays have {listed(surplus)} too many: they belong to another model or "
             "version."
         )
     leaves = [
@@ -60,8 +62,7 @@ def _restored(name: str, leaf: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     if stored.shape != wanted.shape or stored.dtype != wanted.dtype:
         raise ValueError(
             f"The stored array {name} is {stored.dtype}{list(stored.shape)} where "
-            f"{wanted.dtype}{list(wanted.shape)} is "
-            "needed: it belongs to another model or version."
+            f"{wanted.dtype}{list(wanted.shape)} is needed: it belongs to another model or version."
         )
     if isinstance(leaf, bool | int | float):
         return type(leaf)(stored.item())
@@ -93,8 +94,3 @@ def _is_stored(leaf: Any) -> bool:
 
 def _is_key(leaf: Any) -> bool:
     return hasattr(leaf, "dtype") and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def _listed(names: Sequence[str], most: int = 5) -> str:
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

@@ -19,6 +19,7 @@ from element_rl.envs.screens import describe_screen, screen_cell
 from element_rl.plots.maps import axis_labels, equal_scales
 from element_rl.plots.style import steps_text
 from element_rl.runs.folder import RunFolder
+from element_rl.runs.kinds import sees_frames
 from element_rl.storage.files import read_arrays, write_arrays
 from element_rl.storage.settings import settings_from_json
 from element_rl.studies import screens
@@ -101,7 +102,7 @@ def acted(
         for step in steps
     }
     missing = [step for step, file in files.items() if not file.exists()]
-    act = _acted_on_screen if entry.run.config.get("on_policy") else _acted_by_robot
+    act = _acted_on_screen if sees_frames(entry.run.config) else _acted_by_robot
     for step, episodes in act(entry.run, missing, agent, samples):
         write_arrays(
             files[step], {f"episode_{index:05d}": array for index, array in enumerate(episodes)}
@@ -190,7 +191,7 @@ def _measures(entry: FinishedCell, episodes: Sequence[np.ndarray]) -> tuple[int,
 def _cells(entry: FinishedCell, positions: Float[np.ndarray, "T 2"]) -> Integer[np.ndarray, " T"]:
     """The map cell of each position."""
     settings = entry.run.config["settings"]
-    if entry.run.config.get("on_policy"):
+    if sees_frames(entry.run.config):
         on_screen = settings_from_json(OnPolicyConfig, settings)
         return screen_cell(describe_screen(on_screen.env, **env_options(on_screen)), positions)
     config = config_from_json(settings)

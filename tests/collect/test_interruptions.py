@@ -28,7 +28,7 @@ from element_rl.datasets.collecting.source import shares_of, source_of
 from element_rl.datasets.minari_files import Dataset, known_datasets, read_dataset
 from element_rl.runs.folder import RunFolder
 from element_rl.runs.watching import Interrupted
-from element_rl.storage.files import locked
+from element_rl.storage.locks import locked
 
 
 @pytest.mark.parametrize("steps_per_part", [1, 30])

@@ -10,11 +10,7 @@ import pytest
 import tyro
 from documents import DOCUMENTS, commands, name_of, spans
 
-import element_rl.commands.explore
-import element_rl.commands.offline
-import element_rl.commands.on_policy
-import element_rl.commands.pretrain_encoder
-import element_rl.storage.settings
+import element_rl.commands.training
 from element_rl import cli
 
 STANDING_FOR = {
@@ -41,11 +37,8 @@ def parse(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], None]:
         raise Parsed
 
     monkeypatch.setattr(tyro, "cli", only_parse)
-    for module in (
-        element_rl.storage.settings,
-        *_commands_that_resume(),
-    ):  # their runs are not there to take settings from
-        monkeypatch.setattr(module, "resumed_folder", lambda arguments: None)
+    # The runs of the pages are not there to take settings from.
+    monkeypatch.setattr(element_rl.commands.training, "resumed_folder", lambda arguments: None)
 
     def parse(arguments: list[str]) -> None:
         try:
@@ -104,12 +97,3 @@ def _complete(arguments: list[str]) -> list[str]:
     if not needs_none and (not rest or rest[0].startswith("--")):
         rest = ["Ant-v5", *rest]
     return [name, *rest]
-
-
-def _commands_that_resume() -> list[Any]:
-    return [
-        element_rl.commands.explore,
-        element_rl.commands.offline,
-        element_rl.commands.on_policy,
-        element_rl.commands.pretrain_encoder,
-    ]

@@ -26,7 +26,8 @@ from car_run import (
 from run_outcomes import assert_same, outcome
 
 from element_rl.commands.finetune import _lost, _show, main
-from element_rl.runs.folder import METRIC_COLUMNS, RunError, RunFolder
+from element_rl.runs.folder import RunError, RunFolder
+from element_rl.runs.metrics_log import METRIC_COLUMNS
 from element_rl.runs.watching import Interrupted
 from element_rl.training.finetune import finetune
 from element_rl.training.finetune.comparison import area_under_curve, steps_to_reach, table

@@ -164,7 +164,7 @@ def test_two_runs_a_figure_and_a_summary(
     for run in (ours, theirs):
         assert len(summary[run.path.name]["final_return"]) == 2
         assert run.read_metrics()["step"].max() == 200
-        assert (run.config["reward"], run.config["on_policy"]) == ("extrinsic", True)
+        assert (run.config["reward"], run.config["kind"]) == ("extrinsic", "on-policy")
         assert run.read_summary()["encoder"] == "random"
         assert (run.path / ENCODER / "encoder.safetensors").stat().st_size > 1_000
     first = ours.read_metrics()["extrinsic_return"][:2]

@@ -163,7 +163,8 @@ def test_the_film_is_of_the_best_episode(tmp_path: Path) -> None:
 
 def test_a_run_of_another_command_is_not_continued(tmp_path: Path) -> None:
     RunFolder.create(tmp_path / "other", {"settings": {}})
-    with pytest.raises(ValueError, match="no on-policy run"):
+    sentence = "no on-policy run: continue it with element explore --resume .*other"
+    with pytest.raises(ValueError, match=sentence):
         main(["--resume", str(tmp_path / "other")])
 
 

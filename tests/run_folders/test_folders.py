@@ -16,7 +16,8 @@ import pytest
 from known_checkpoints import CONFIG, check, save
 
 from element_rl.runs.folder import RunError, RunFolder
-from element_rl.storage.files import FileError, create_locked
+from element_rl.storage.files import FileError
+from element_rl.storage.locks import create_locked
 
 SECONDS = 60.0  # longer than anything here takes
 
@@ -63,7 +64,10 @@ def test_open_says_what_is_wrong(tmp_path: Path) -> None:
 
 
 def test_two_processes_do_not_train_in_one_folder(run: RunFolder) -> None:
-    code = f"from element_rl.runs.folder import RunFolder\nwith RunFolder.open({str(run.path)!r}).exclusively():\n    print('in')"
+    code = (
+        "from element_rl.runs.folder import RunFolder\n"
+        f"with RunFolder.open({str(run.path)!r}).exclusively():\n    print('in')"
+    )
     with run.exclusively():
         refused = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=False
@@ -293,5 +297,8 @@ def test_files_can_be_read_by_others(run: RunFolder) -> None:
 
 
 def test_reading_a_run_loads_no_jax() -> None:
-    script = "import sys, element_rl.runs.folder; assert 'jax' not in sys.modules and 'tensorboardX' not in sys.modules"
+    script = (
+        "import sys, element_rl.runs.folder, element_rl.runs.kinds, element_rl.runs.launch; "
+        "assert not {'jax', 'tensorboardX'} & set(sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", script], check=True)

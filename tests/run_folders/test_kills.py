@@ -19,10 +19,10 @@ SAVING = textwrap.dedent(
     import sys
     from pathlib import Path
     import numpy as np
-    from element_rl.runs.events import first_records
+    from element_rl.runs.metrics_log import first_records
     from element_rl.runs.folder import RunFolder
 
-    first_records(None)  # loads TensorBoard's messages, which may take seconds, before the moment is chosen
+    first_records(None)  # loads TensorBoard's messages before the moment is chosen: it takes long
     run = RunFolder.open(sys.argv[1])
     step = run.latest_checkpoint() or 0
     if step:
@@ -74,12 +74,13 @@ EVERY_MOMENT = textwrap.dedent(
     import os, shutil, sys
     from pathlib import Path
     sys.path.insert(0, sys.argv[2])
-    from element_rl.runs.events import first_records
+    from element_rl.runs.metrics_log import first_records
     from element_rl.runs.folder import RunFolder
     from known_checkpoints import check, row, save
 
-    first_records(None)  # loads TensorBoard's messages: the files opened for that are not the checkpoint's
+    first_records(None)  # loads TensorBoard's messages: those files are not the checkpoint's
     original, survivors = Path(sys.argv[1]), []
+    operations = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.chmod"}
     for moment in range(1, 1000):
         folder = original.with_name(f"copy_{moment}")
         shutil.copytree(original, folder)
@@ -87,7 +88,7 @@ EVERY_MOMENT = textwrap.dedent(
             happened = 0
             def die_at_the_moment(event, arguments):
                 global happened
-                happened += event in ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.chmod")
+                happened += event in operations
                 if happened == moment:
                     os._exit(9)
             run = RunFolder.open(folder)

@@ -35,15 +35,11 @@ from element_rl.datasets.minari_folders import dataset_folder, require_minari
 from element_rl.datasets.minari_writing import build_dataset, publish, refuse_existing
 from element_rl.envs.screens import MARIO
 from element_rl.runs.folder import RunError, RunFolder
+from element_rl.runs.kinds import kind_of
 from element_rl.runs.provenance import commit, versions
 from element_rl.runs.watching import Watcher
-from element_rl.storage.files import (
-    locked,
-    read_json_object,
-    removing_on_failure,
-    to_json,
-    write_json,
-)
+from element_rl.storage.files import read_json_object, removing_on_failure, to_json, write_json
+from element_rl.storage.locks import locked
 
 SETTINGS = "settings.json"
 LOCK = "lock"
@@ -90,7 +86,7 @@ def _source_of(config: CollectConfig) -> Source | ScreenSource:
     run = RunFolder.open(config.run)
     if config.from_replay:
         _refuse_with_replay(config, run)
-    if run.config.get("on_policy"):
+    if kind_of(run.config) == "on-policy":
         return screen_source_of(run, config.env_options)
     return source_of(run, config.env_options, of_the_task=not config.from_replay)
 
@@ -267,7 +263,7 @@ def _portable(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_with_replay(config: CollectConfig, run: RunFolder) -> None:
-    if run.config.get("on_policy"):
+    if kind_of(run.config) == "on-policy":
         raise RunError(
             f"The run {run.path} is on-policy and keeps no replay: collect without --from-replay."
         )

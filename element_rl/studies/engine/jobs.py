@@ -138,7 +138,7 @@ def _collect(job: CollectConfig, stop: Callable[[], bool]) -> None:
     """A dataset in this folder, and beside it what every cell leaves: its settings and a summary."""
     began = time.perf_counter()
     if not Path("config.json").exists():
-        RunFolder.create(Path(), {"settings": asdict(job)})
+        RunFolder.create(Path(), {"kind": _kind(job), "settings": asdict(job)})
     run = RunFolder.open(Path())
     # it does where a process was killed before it wrote the summary
     if not dataset_folder(job.dataset, job.out).exists():

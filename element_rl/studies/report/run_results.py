@@ -17,6 +17,7 @@ from jaxtyping import Float
 
 from element_rl.plots.maps import axis_labels, equal_scales
 from element_rl.runs.folder import RunFolder
+from element_rl.runs.kinds import kind_of
 from element_rl.runs.metrics_log import FINAL_SHARE
 from element_rl.runs.provenance import hardware_text, versions_text
 from element_rl.storage.files import FileError, read_arrays, read_json_object, to_json
@@ -316,7 +317,7 @@ def _provenance(summary: dict[str, Any]) -> dict[str, str]:
 def _command(run: RunFolder) -> str:
     """With every setting that is not the default, also those that were decided for this run."""
     settings = dict(run.config["settings"])
-    on_policy = bool(run.config.get("on_policy"))
+    on_policy = kind_of(run.config) == "on-policy"
     env = settings.pop("env")
     kind = OnPolicyConfig if on_policy else ExploreConfig
     if not on_policy and settings["reward"] != "element":

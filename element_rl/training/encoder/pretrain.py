@@ -10,7 +10,6 @@ The run folder holds config.json, metrics.csv (a line per epoch), summary.json, 
 and probe.safetensors, and, until all is done, the frames and training.safetensors.
 """
 
-import dataclasses
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any, Literal
 
 from element_rl.envs.screens import describe_screen
 from element_rl.runs.folder import RunFolder
-from element_rl.runs.provenance import config_difference
+from element_rl.runs.launch import create_run, reopen_run
 from element_rl.runs.watching import Interrupted, Progress
 from element_rl.training.encoder.collecting import random_episodes
 from element_rl.training.encoder.config import PretrainConfig, processes
@@ -69,21 +68,17 @@ def pretrain_encoder(
 def create_encoder_run(config: PretrainConfig, folder: Path) -> RunFolder:
     """A new run folder; nothing is written where the environment cannot be used."""
     spec = describe_screen(config.env, **env_options(config))
-    settings = {
+    facts = {
         "env": spec.name,
         "coverage_axes": spec.coverage_axes,
         "frame_shape": spec.frame_shape,
-        "settings": dataclasses.asdict(config),
     }
-    return RunFolder.create(folder, settings, COLUMNS)
+    return create_run("encoder", config, folder, COLUMNS, facts)
 
 
 def reopen_encoder_run(config: PretrainConfig, folder: Path) -> RunFolder:
     """The run in a folder, to be continued; refused where it was started with other settings."""
-    run = RunFolder.open(folder, COLUMNS)
-    if difference := config_difference(run.config["settings"], dataclasses.asdict(config), FREE):
-        raise ValueError(difference)
-    return run
+    return reopen_run("encoder", config, folder, COLUMNS, FREE)
 
 
 def env_options(config: PretrainConfig) -> dict[str, Any]:

@@ -21,11 +21,13 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from element_rl.runs.folder import RunError, RunFolder
+from element_rl.runs.kinds import kind_of
 from element_rl.runs.provenance import config_difference
 from element_rl.runs.watching import TRANSFER
 from element_rl.runs.watching import Progress as RunProgress
 from element_rl.runs.watching import Watcher as RunWatcher
-from element_rl.storage.files import create_locked, json_text, read_json_object, to_json, write_json
+from element_rl.storage.files import json_text, read_json_object, to_json, write_json
+from element_rl.storage.locks import create_locked
 from element_rl.storage.settings import settings_from_json
 from element_rl.training.finetune.comparison import write_comparison
 from element_rl.training.finetune.config import FinetuneConfig
@@ -108,7 +110,8 @@ class Form(Protocol):
 def form_of(config: FinetuneConfig) -> Form:
     """By the kind of the run; what is wrong with the settings is said here."""
     source = RunFolder.open(config.run)
-    return OnScreens(config, source) if source.config.get("on_policy") else OnRobots(config, source)
+    form = OnScreens if kind_of(source.config) == "on-policy" else OnRobots
+    return form(config, source)
 
 
 def stored_transfer(folder: Path) -> dict[str, Any] | None:

@@ -29,8 +29,13 @@ from element_rl.envs.robots import EnvSpec
 from element_rl.rewards import Reward, make_reward
 from element_rl.rewards.element import ElementReward
 from element_rl.rewards.entropy_range import SHORTEST, line, seen_episodes
-from element_rl.runs.folder import METRIC_COLUMNS, RunError, RunFolder
-from element_rl.runs.metrics_log import FINAL_SHARE, best_episodes, final_averages
+from element_rl.runs.folder import RunError, RunFolder
+from element_rl.runs.metrics_log import (
+    FINAL_SHARE,
+    METRIC_COLUMNS,
+    best_episodes,
+    final_averages,
+)
 from element_rl.runs.provenance import commit, hardware, versions
 from element_rl.runs.watching import (
     COMPILING,

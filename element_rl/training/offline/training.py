@@ -22,10 +22,11 @@ import numpy as np
 
 from element_rl.acting.evaluators import Evaluator, default_workers
 from element_rl.envs.robots import describe
-from element_rl.envs.screens import ScreenSpec, describe_screen
+from element_rl.envs.screens import describe_screen
 from element_rl.runs.folder import RunFolder
+from element_rl.runs.launch import MAY_DIFFER, coverage_facts, create_run, reopen_run
 from element_rl.runs.metrics_log import FINAL_SHARE
-from element_rl.runs.provenance import commit, config_difference, hardware, versions
+from element_rl.runs.provenance import commit, hardware, versions
 from element_rl.runs.watching import COMPILING, Interrupted, Progress, Watcher
 from element_rl.storage.trees import arrays_to_tree, tree_to_arrays
 from element_rl.training.offline.config import OfflineConfig
@@ -80,25 +81,21 @@ def create_offline_run(config: OfflineConfig, folder: Path) -> RunFolder:
     coverage: dict[str, Any] = {"coverage_bounds": None, "coverage_axes": None}
     if config.evaluate and (source.screen or not source.discrete):
         spec = (describe_screen if source.screen else describe)(source.env, **source.env_options)
-        coverage = {name: getattr(spec, name) for name in coverage}
-        coverage |= {"coverage_cells": spec.coverage_cells} if isinstance(spec, ScreenSpec) else {}
-    settings = {
+        coverage = coverage_facts(spec)
+    facts = {
         "env": source.env,
         "reward": config.algorithm,  # what figures call the run
+        "sees_frames": source.screen,
         **coverage,
-        "settings": dataclasses.asdict(config),
     }
-    return RunFolder.create(folder, settings, offline_columns(config, source))
+    return create_run("offline", config, folder, offline_columns(config, source), facts)
 
 
 def reopen_offline_run(config: OfflineConfig, folder: Path) -> RunFolder:
     """The run in a folder, to be continued; refused where it was started with other settings."""
     config, source = resolved_offline(config)
-    run = RunFolder.open(folder, offline_columns(config, source))
-    free = ("steps", "out", "resume", "workers", "chunk_updates")
-    if difference := config_difference(run.config["settings"], dataclasses.asdict(config), free):
-        raise ValueError(difference)
-    return run
+    columns, may_differ = offline_columns(config, source), (*MAY_DIFFER, "workers", "chunk_updates")
+    return reopen_run("offline", config, folder, columns, may_differ)
 
 
 def resolved_offline(config: OfflineConfig) -> tuple[OfflineConfig, Source]:

@@ -1,13 +1,12 @@
-"""From a configuration to its run folder: a new one, or the one a run left behind."""
+"""The run folder of `element on-policy`: a new one, or the one that an earlier run left behind."""
 
-import dataclasses
 from pathlib import Path
 
 from element_rl.encoders.frozen import load_encoder, save_encoder
-from element_rl.envs.names import gymnasium_id
 from element_rl.rewards.on_rollouts import Bonus
-from element_rl.runs.folder import METRIC_COLUMNS, RunFolder
-from element_rl.runs.provenance import config_difference
+from element_rl.runs import launch
+from element_rl.runs.folder import RunFolder
+from element_rl.runs.metrics_log import METRIC_COLUMNS
 from element_rl.training.on_policy.config import OnPolicyConfig, bonus_of, encoder_of, resolved
 
 ENCODER = "encoder"  # folder in a run: the encoder it uses, trained or not
@@ -21,37 +20,17 @@ def create_run(config: OnPolicyConfig, folder: Path) -> RunFolder:
     encoder = encoder_of(config, spec)
     # what is wrong with it should be known before anything is written
     bonus = bonus_of(config, spec, encoder)
-    settings = {
-        "env": config.env,
-        "reward": config.reward,
-        "on_policy": True,
-        "coverage_bounds": spec.coverage_bounds,
-        "coverage_axes": spec.coverage_axes,
-        "coverage_cells": spec.coverage_cells,
-        "coverage_unit": spec.coverage_unit,
-        "coverage_start": spec.coverage_start,
-        "settings": dataclasses.asdict(config),
-    }
-    run = RunFolder.create(folder, settings, metric_columns(bonus))
-    save_encoder(
-        run.path / ENCODER, encoder, {"trained": config.encoder is not None, "from": config.encoder}
-    )
+    facts = {"env": config.env, "reward": config.reward, **launch.coverage_facts(spec)}
+    run = launch.create_run("on-policy", config, folder, metric_columns(bonus), facts)
+    origin = {"trained": config.encoder is not None, "from": config.encoder}
+    save_encoder(run.path / ENCODER, encoder, origin)
     return run
 
 
 def reopen_run(config: OnPolicyConfig, folder: Path) -> RunFolder:
     """The run in a folder, to be continued; refused where it was started with other settings."""
     config, spec = resolved(config)
-    run = RunFolder.open(folder)
-    if not run.config.get("on_policy"):
-        raise ValueError(
-            f"{folder} is no on-policy run: continue it with the command that began it."
-        )
-    before = dict(run.config["settings"])
-    if before["env"] == gymnasium_id(config.env):  # older runs kept no package in the name
-        before["env"] = config.env
-    if difference := config_difference(before, dataclasses.asdict(config)):
-        raise ValueError(difference)
+    run = launch.reopen_run("on-policy", config, folder, ())
     if not (run.path / ENCODER).exists():  # killed in the moment before it was written
         save_encoder(run.path / ENCODER, encoder_of(config, spec))
     bonus = bonus_of(config, spec, load_encoder(run.path / ENCODER))

@@ -1,0 +1,97 @@
+"""Files that one process at a time may hold.
+
+create_locked    a new file that one of several processes makes, and holds from its first moment
+locked           a file that is there already
+"""
+
+import contextlib
+import errno
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from element_rl.storage.files import removing_on_failure, sync
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+
+def create_locked(path: Path, text: str) -> int:
+    """Writes a file that must not exist yet, and locks it as `locked` does; the descriptor that
+    holds the lock.
+
+    Of processes that do this at the same moment one succeeds, and the others get FileExistsError.
+    The file is locked before it has its name, so nobody else can hold it first. Closing the
+    descriptor lets go of it.
+    """
+    data = text.encode()
+    # Another process, or the same number on another machine, may be making the same file.
+    temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}-{secrets.token_hex(4)}")
+    with removing_on_failure(temporary, path, len(data)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(data)
+        sync(temporary)
+    descriptor = os.open(temporary, os.O_RDONLY)
+    try:
+        with removing_on_failure(temporary, path, len(data)):
+            _lock(descriptor)
+            taken = not _named(temporary, path)
+            sync(path.parent)
+        if taken:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _named(temporary: Path, path: Path) -> bool:
+    """Gives a finished file its name, unless something has it; whether it did. The temporary name
+    is gone then."""
+    try:
+        os.link(temporary, path)  # unlike a rename, this never takes the place of a file
+    except FileExistsError:
+        return False
+    except OSError:  # a disk without hard links: there the name comes first
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        except FileExistsError:
+            return False
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return True
+
+
+@contextlib.contextmanager
+def locked(path: Path, wait_seconds: float = 0.0) -> Iterator[None]:
+    """Within this the file is this process's own; one that dies lets go of it.
+
+    BlockingIOError if it is another's for longer. Where files cannot be locked (Windows) nothing is
+    locked.
+    """
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        with path.open("rb") as file:
+            try:
+                _lock(file.fileno())
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise
+            else:
+                # Whoever had it may have removed it meanwhile: then the lock is on a file that
+                # nobody else can find.
+                if path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno())):
+                    yield
+                    return
+                continue
+        time.sleep(0.2)
+
+
+def _lock(descriptor: int) -> None:
+    if fcntl is not None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
