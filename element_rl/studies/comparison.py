@@ -5,8 +5,8 @@ The baselines are those of the paper with their official settings. One thing is 
 them: the reward is divided by its recent standard deviation (`--recent-scale`). SAC weighs a reward
 against the entropy of its policy, so that an unscaled bonus that shrinks, as RND's does, would be
 compared by its size and not by what it rewards (docs/results/history/point-maze-series.md).
-ELEMENT's terms are within [0, 1] by themselves, as in the paper. On environments that show images the same methods act
-on rollouts (`screens.py`).
+ELEMENT's terms are within [0, 1] by themselves, as in the paper. On environments that show images
+the same methods act on rollouts (`screens.py`).
 """
 
 import dataclasses
