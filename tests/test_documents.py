@@ -56,5 +56,6 @@ def test_code_is_fenced(document: Path) -> None:
 
 def test_the_package_itself_loads_nothing_heavy() -> None:
     """Workers import parts of it: JAX must not come along."""
-    code = "import sys, element_rl.acting.collector, element_rl.acting.host_policy; sys.exit('jax' in sys.modules)"
+    modules = "element_rl.acting.collector, element_rl.acting.host_policy"
+    code = f"import sys, {modules}; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
