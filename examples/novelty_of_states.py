@@ -1,6 +1,6 @@
 """How novel is a state? The lifelong reward of ELEMENT on its own, in a dozen lines.
 
-    python examples/novelty_of_states.py
+python examples/novelty_of_states.py
 """
 
 import numpy as np
