@@ -174,7 +174,7 @@ def test_encoders_have_the_settings_of_their_page() -> None:
     for words in (
         f"lr {short(config.learning_rate)}, batch-size {config.batch_size}, feature-size "
         f"{network.state_dim}, patience {config.patience}",
-        f"`--steps`, {config.steps:,} unless told",
+        f"`--steps`, by default {config.steps:,}",
         f"entropy-threshold {config.entropy_threshold:g}",
         f"{network.channels[0]}, {network.channels[1]} and {network.channels[2]} channels",
         f"An epoch is {config.epoch_updates} updates",
