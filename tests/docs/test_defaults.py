@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from documents import ROOT, rows_of, table
+from documents import DOCUMENTS, ROOT, name_of, rows_of, table
 from test_layers import ALLOWED
 
 from element_rl.agents.behaviour_cloning import CloningConfig
@@ -19,6 +19,7 @@ from element_rl.integrations.exploration_info import ExplorationInfo
 from element_rl.integrations.making import made_reward
 from element_rl.integrations.replayed import IntrinsicReward
 from element_rl.memory.auto import LARGEST_EXACT_ON_CPU
+from element_rl.rewards import INTRINSIC_NAMES
 from element_rl.rewards.apt import AptConfig
 from element_rl.rewards.e3b import E3bConfig
 from element_rl.rewards.element import ElementConfig, ElementReward
@@ -204,6 +205,15 @@ def test_scales_are_those_of_the_studies() -> None:
             f"{count:,}" for count in scale.steps.values()
         }
         assert seeds.split()[0] == str(scale.seeds)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_lists_of_rewards_are_complete(document: Path) -> None:
+    """Where a page lists the names of rewards, it lists all that the registry has."""
+    names = set(INTRINSIC_NAMES) - {"element"}
+    for part in re.split(r"\n(?=\n|\|)", document.read_text()):
+        listed = names & set(re.findall(r"[a-z]\w+", part))
+        assert len(listed) < 5 or listed == names, f"{name_of(document)}: {names - listed}, {part}"
 
 
 def test_floor_plan_is_the_one_that_the_layers_have() -> None:
