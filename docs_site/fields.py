@@ -1,9 +1,13 @@
-"""What the code says of fields and parameters in its own way is shown as tables and lists in the
-API reference.
+"""Shows the comments of fields and the parameters in docstrings as tables and lists of the API
+reference.
 
-    steps: int = 1_000_000  # environment steps per seed          a field of a dataclass or a named tuple
+A field of a dataclass or a named tuple:
 
-    capacity: transitions kept; the buffer's size.                a line of a docstring that begins with a parameter's name
+    steps: int = 1_000_000  # environment steps per seed
+
+A line of a docstring that begins with the name of a parameter:
+
+    capacity: transitions kept; the buffer's size.
 
 This is an extension of Griffe, which reads the code for the site.
 """

@@ -1,11 +1,11 @@
-"""A bonus in a training loop of one's own: DQN in one file, PyTorch, as CleanRL writes it.
+"""A bonus in your own training loop: DQN in one file with PyTorch, in the style of CleanRL.
 
     pip install element-rl torch
     python examples/cleanrl_style_loop.py --steps 20000
 
 The lines marked with ← are all that the bonus needs. The car of MountainCar-v0 gets no other
-reward; how far up it came, and how much of the plane of position and velocity it has seen, is
-printed at the end, for the bonus and for random actions.
+reward. At the end the script prints how far up the car came, and how much of the plane of position
+and velocity it has visited, with the bonus and with random actions.
 """
 
 import argparse
@@ -27,8 +27,8 @@ def train(steps: int, reward: str | None, seed: int) -> np.ndarray:
     bonus = None
     if reward is not None:
         bonus = IntrinsicReward(  # ←
-            reward, env.observation_space, env.action_space, capacity=max(steps, 201), total_steps=steps,
-            max_episode_steps=200, position=(0, 1), seed=seed,
+            reward, env.observation_space, env.action_space, capacity=max(steps, 201),
+            total_steps=steps, max_episode_steps=200, position=(0, 1), seed=seed,
         )  # fmt: skip
     values, target = (q_network() for _ in range(2))
     target.load_state_dict(values.state_dict())

@@ -1,10 +1,11 @@
-"""A reward of one's own: a visit counts as much as its place is rarely visited.
+"""A reward of your own: the fewer visits a place has had, the more a visit pays.
 
-    element explore PointMaze --reward examples/own_reward.py:make --reward-options cells=25 --steps 20000
+    element explore PointMaze --reward examples/own_reward.py:make \
+        --reward-options cells=25 --steps 20000
 
 A reward is any object with the parts named in `element_rl.rewards.interface`. Its functions are for
-one agent: the library maps them over a population, compiles them, and keeps the state, which must
-be a pytree of arrays, in the checkpoints.
+one agent: the library maps them over a population, compiles them, and stores the state in the
+checkpoints. The state must be a pytree of arrays.
 """
 
 from dataclasses import dataclass

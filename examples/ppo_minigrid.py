@@ -1,11 +1,10 @@
-"""PPO with on-policy ELEMENT on MiniGrid: rooms behind closed doors, and hardly any reward to find
-them by.
+"""PPO with on-policy ELEMENT on MiniGrid: rooms behind closed doors, with hardly any reward.
 
     pip install 'element-rl[sb3]' minigrid
     python examples/ppo_minigrid.py --steps 60000
 
-The same agent is trained twice, with and without the bonus, and the cells it has been in are
-counted.
+The script trains the same agent twice, with and without the bonus, and counts the cells it has
+visited.
 """
 
 import argparse
@@ -22,7 +21,7 @@ from element_rl.integrations.sb3 import IntrinsicCallback
 
 
 class Place(gymnasium.Wrapper):
-    """Tells in the info where the agent is, and keeps all the places it has been in."""
+    """Writes the agent's position into the info, and keeps all positions it has visited."""
 
     def __init__(self, env: gymnasium.Env, visited: set[tuple[int, int]]) -> None:
         super().__init__(env)

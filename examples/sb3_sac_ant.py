@@ -1,12 +1,11 @@
-"""Stable-Baselines3's SAC with ELEMENT on Ant: an agent that is told nothing but to find new
-states.
+"""Stable-Baselines3's SAC with ELEMENT on Ant: the agent is rewarded for new states only.
 
     pip install 'element-rl[sb3]'
     python examples/sb3_sac_ant.py --steps 200000
 
-Prints how many cells of half a metre the agent has been in, beside as many steps of random actions.
-Ant learns slowly: up to some 300,000 steps it learns to stay on its feet, and a random policy,
-which falls and begins anew, covers as much.
+It prints how many cells of half a metre the agent has visited, beside as many steps of random
+actions. Ant learns slowly: up to some 300,000 steps it learns to stay on its feet, and a random
+policy, which falls and starts again, covers as much.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""SBX's SAC (JAX) with a bonus of choice, in a maze of nine rooms.
+"""SBX's SAC (JAX) with a bonus of your choice, in a maze of nine rooms.
 
     pip install 'element-rl[sb3]'
     python examples/sbx_sac.py --steps 20000 --reward element
 
 SBX takes the same buffer as Stable-Baselines3. It draws the batches of all `gradient_steps` at
-once, so a reward that learns learns once for all of them. Prints in how many of the cells of the
-maze the agent has been, with the bonus and without.
+once, so a reward with networks is updated once for all of them. The script prints how many cells of
+the maze the agent has visited, with the bonus and without.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""A dataset made here, in another library: d3rlpy's Conservative Q-Learning.
+"""A dataset of this library in another one: d3rlpy's Conservative Q-Learning.
 
     python examples/train_with_d3rlpy.py hopper/element-v0 500
 
-d3rlpy is no dependency of this library, and is best installed in an environment of its own, beside
-Minari; docs/datasets.md says how, and what came out. Nothing here imports `element_rl`: it is what
-a user of d3rlpy would write.
+d3rlpy is no dependency of this library. Install it in an environment of its own, beside Minari;
+docs/datasets.md says how, and shows a result. Nothing here imports `element_rl`: it is what a user
+of d3rlpy would write.
 """
 
 import importlib.util

@@ -47,3 +47,26 @@ def commands(document: Path) -> list[list[str]]:
     lines += [" ".join(span.split()) for span in spans(document)]
     found = [shlex.split(line, comments=True) for line in lines if re.match(r"element [a-z]", line)]
     return [arguments[1:] for arguments in found]
+
+
+def table(document: Path, heading: str) -> dict[str, list[str]]:
+    """The first table below a heading: the first cell of each row, and the others."""
+    below = re.split(rf"^#+ {re.escape(heading)}$", document.read_text(), flags=re.M)[1]
+    found = re.search(r"(?:^\|.*\n)+", below, flags=re.M)
+    assert found, f"{name_of(document)} has no table below {heading}"
+    return _rows(found[0])
+
+
+def rows_of(document: Path, first_cell: str) -> dict[str, list[str]]:
+    """The table whose heading begins with these words."""
+    heading = rf"^\| {re.escape(first_cell)}.*\n(?:\|.*\n)+"
+    found = re.search(heading, document.read_text(), flags=re.M)
+    assert found, f"{name_of(document)} has no table that begins with {first_cell}"
+    return _rows(found[0])
+
+
+def _rows(lines: str) -> dict[str, list[str]]:
+    cells = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in lines.splitlines()[2:]
+    ]
+    return {first: others for first, *others in cells}

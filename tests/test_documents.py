@@ -54,7 +54,16 @@ def test_code_is_fenced(document: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("document", [*DOCUMENTS, ROOT / "CHANGELOG.md"], ids=name_of)
+def test_prose_is_within_100_columns(document: Path) -> None:
+    """Tables, equations and pictures may be wider, and what benchmarks write between markers."""
+    text = re.sub(r"^<!-- begin .*?^<!-- end ", "", without_fences(document), flags=re.S | re.M)
+    lines = [line for line in text.splitlines() if not re.match(r" *(?:\||!\[)", line)]
+    assert [line for line in lines if len(line) > 100] == []
+
+
 def test_the_package_itself_loads_nothing_heavy() -> None:
     """Workers import parts of it: JAX must not come along."""
-    code = "import sys, element_rl.acting.collector, element_rl.acting.host_policy; sys.exit('jax' in sys.modules)"
+    modules = "element_rl.acting.collector, element_rl.acting.host_policy"
+    code = f"import sys, {modules}; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

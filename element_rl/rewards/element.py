@@ -23,8 +23,8 @@ Readings where the paper is silent:
    noted T·H over the running mean of T².
 3. Min–max over the batch (as literal as any) or over all seen so far: `normalisation`. Beyond the
    paper, "standard": mean 0 and deviation 1 over the batch, which a few old episodes of low entropy
-   do not squeeze; yet Ant covers half as much with it (docs/results/element-series.md). Not where
-   dying ends an episode: a reward below the mean would be a reason to die.
+   do not squeeze; yet Ant covers half as much with it (docs/results/history/element-series.md).
+   Not where dying ends an episode: a reward below the mean would be a reason to die.
 4. Fewer than k remembered states: the norm is over those there are.
 
 Beyond the paper, `credit="state"`: a state is paid what itself adds to H(τ) (`entropy_shares`), not
@@ -145,7 +145,7 @@ PRESETS: Mapping[str, ElementConfig] = {
 
 def replay_defaults(estimator: str) -> dict[str, Any]:
     """Options that a learner from a replay gets unless it asks for others: beyond the paper
-    (docs/results/element-series.md)."""
+    (docs/results/credit.md)."""
     return {"credit": "state"} | ({"bandwidth": KDE_BANDWIDTH} if estimator == "kde" else {})
 
 

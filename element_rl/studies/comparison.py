@@ -4,9 +4,9 @@ measured in two ways.
 The baselines are those of the paper with their official settings. One thing is added for all of
 them: the reward is divided by its recent standard deviation (`--recent-scale`). SAC weighs a reward
 against the entropy of its policy, so that an unscaled bonus that shrinks, as RND's does, would be
-compared by its size and not by what it rewards (docs/results/point-maze.md). ELEMENT's terms are
-within [0, 1] by themselves, as in the paper. On environments that show images the same methods act
-on rollouts (`screens.py`).
+compared by its size and not by what it rewards (docs/results/history/point-maze-series.md).
+ELEMENT's terms are within [0, 1] by themselves, as in the paper. On environments that show images
+the same methods act on rollouts (`screens.py`).
 """
 
 import dataclasses
@@ -79,7 +79,7 @@ def element_cells(
     episode alike (and has σ = 1).
 
     On rollouts, where r_ep is a reward of places, the paper's form is the default
-    (docs/results/on-policy.md).
+    (docs/results/rooms.md).
     """
     ours = cell_of(env, method, scale, **settings)
     if is_screen(env):

@@ -58,7 +58,8 @@ class MazeConfig:
         "both",
         "random",
     )  # random: a policy, with no reward
-    # k of r_l; the paper gives none for the maze (3 elsewhere, see docs/results/maze.md)
+    # k of r_l; the paper gives none for the maze, and 3 elsewhere
+    # (docs/results/history/maze-settings.md)
     num_neighbours: int = 100
     bandwidth: float = 1.0  # σ of the entropy, in squared cells
     lifelong_weight: float = 0.5  # β of the reward "both"

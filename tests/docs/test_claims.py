@@ -1,5 +1,6 @@
-"""What the pages say of inputs, defaults and differences is what the code does and what the numbers
-give."""
+"""What the pages say of inputs and differences is what the code does and what the numbers give.
+
+Defaults are in test_defaults.py."""
 
 import re
 from pathlib import Path
@@ -8,18 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from by_hand import KEY, init, observe, padded_episode, reward_of, transitions, update
-from documents import DOCUMENTS, ROOT, name_of
+from documents import DOCUMENTS, ROOT, name_of, rows_of, table
 from scipy import stats
 
-from element_rl.integrations.making import made_reward
 from element_rl.rewards import NAMES, make_reward
-from element_rl.rewards.element import ElementConfig, ElementReward
 from element_rl.rewards.interface import RewardSpec
-from element_rl.training.off_policy.config import ExploreConfig, resolved
-from element_rl.training.on_policy.config import LEARNER
 
 METHODS = ROOT / "docs" / "methods" / "README.md"
-CHOOSING = ROOT / "docs" / "choosing.md"
 COVERAGE = ROOT / "docs" / "results" / "coverage.md"
 COMPARING = [
     ROOT / name for name in ("README.md", "docs/index.md", "docs/faq.md", "docs/results/README.md")
@@ -57,39 +53,6 @@ def test_each_reward_sees_what_its_row_says(name: str) -> None:
 
 def test_every_reward_has_a_row() -> None:
     assert set(table(METHODS, "What each reward sees")) == {f"`{name}`" for name in REWARDS}
-
-
-def test_defaults_are_those_of_explore() -> None:
-    rows = table(CHOOSING, "Choose an estimator, β, a memory")
-    hopper, spec, _ = resolved(ExploreConfig("Hopper-v5", steps=40_000))
-    paper = ElementConfig()
-    assert rows["`--credit`"] == [f"`{hopper.credit}`", f"`{paper.credit}`"]
-    assert rows["`--bandwidth` with KDE (Hopper)"] == [
-        f"{hopper.bandwidth:g}",
-        f"{paper.bandwidth:g}",
-    ]
-    assert rows["`--memory`"][0] == f"`{hopper.memory}`"
-    assert (
-        rows["`--update-interval` in runs below 5,000,000 steps"][1] == f"{paper.update_interval:,}"
-    )
-    assert (hopper.update_interval, hopper.estimator) == (hopper.steps // 10, "kde")
-    assert "terminate_when_unhealthy=false" in hopper.env_options
-    assert rows["a fall ends the episode"][0] == "no"
-    own = made_reward("element", spec.name, 40_000, False, {})
-    assert isinstance(own, ElementReward)
-    assert (own.config.credit, own.config.bandwidth) == (hopper.credit, hopper.bandwidth)
-
-
-def test_defaults_in_the_text_are_those_of_the_code() -> None:
-    text = " ".join(CHOOSING.read_text().split())
-    ant, _, _ = resolved(ExploreConfig("Ant-v5", steps=40_000))
-    assert (
-        f"Rényi entropy of order {ElementConfig().renyi_order:g}, σ = {ant.bandwidth:g}, β = "
-        f"{ant.beta:g}" in text
-    )
-    assert f"a discount of {LEARNER.discount:g} and rollouts of {LEARNER.local_steps} steps" in text
-    assert f"`--normalisation {ExploreConfig('Ant-v5').normalisation}` (default)" in text
-    assert "--a3c.discount" not in text  # what is the default need not be asked for
 
 
 def test_tests_of_differences_are_those_of_the_means() -> None:
@@ -166,28 +129,6 @@ def rewards_of_an_episode(name: str, seed_of_states: int) -> np.ndarray:
     batch = transitions(STEPS, notes, **same, state=states)
     known, _ = update(reward, known, batch, KEY)
     return np.asarray(reward_of(reward, known, batch))
-
-
-def table(document: Path, heading: str) -> dict[str, list[str]]:
-    """The first table below a heading: the first cell of each row, and the others."""
-    below = re.split(rf"^#+ {re.escape(heading)}$", document.read_text(), flags=re.M)[1]
-    return rows(re.search(r"(?:^\|.*\n)+", below, flags=re.M)[0])  # type: ignore[index]
-
-
-def rows_of(document: Path, first_cell: str) -> dict[str, list[str]]:
-    """The table whose heading begins with these words."""
-    return rows(
-        re.search(rf"^\| {re.escape(first_cell)}.*\n(?:\|.*\n)+", document.read_text(), flags=re.M)[
-            0
-        ]
-    )  # type: ignore[index]
-
-
-def rows(lines: str) -> dict[str, list[str]]:
-    cells = [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in lines.splitlines()[2:]
-    ]
-    return {first: others for first, *others in cells}
 
 
 def mean_and_std(cell: str) -> tuple[float, float]:

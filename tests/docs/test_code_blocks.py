@@ -126,7 +126,10 @@ def test_code_of_the_page_runs(
 
 
 def test_budgets_and_nothing_else_are_lowered() -> None:
-    code = "steps = 5000\nmodel.learn(9000)\nmodel.learn(total_timesteps=9000)\nf(steps=10, size=9000)\nrange(300)\nrange(9000)"
+    code = (
+        "steps = 5000\nmodel.learn(9000)\nmodel.learn(total_timesteps=9000)\n"
+        "f(steps=10, size=9000)\nrange(300)\nrange(9000)"
+    )
     lowered = ast.unparse(Smaller(300).visit(ast.parse(code)))
     assert lowered.splitlines() == [
         "steps = 300",

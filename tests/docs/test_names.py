@@ -59,6 +59,14 @@ def test_names_lead_to_code(document: Path) -> None:
             assert (ROOT / span).exists(), f"{name_of(document)} names {span}"
 
 
+def test_pages_that_the_code_names_are_there() -> None:
+    """Docstrings, comments and the help of options name pages as docs/….md."""
+    sources = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
+    for path in [*sources, ROOT / "CHANGELOG.md"]:
+        for page in re.findall(r"docs/[\w/-]+\.md", path.read_text()):
+            assert (ROOT / page).exists(), f"{name_of(path)} names {page}"
+
+
 def test_functions_beside_the_equations_are_there() -> None:
     names = {span for span in spans(PAPER) if re.fullmatch(r"\w+(?:\.\w+)+", span)}
     assert len(names) > 40

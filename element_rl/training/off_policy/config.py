@@ -101,8 +101,8 @@ class ExploreConfig:
     # from the intrinsic reward alone.
     extrinsic_weight: float = 0.0
     # Settings of the environment as NAME=VALUE pairs. Robots that explore do not end their episodes
-    # by falling (docs/results/ant-series.md says why); terminate_when_unhealthy=true has them do
-    # so, as in the paper. (default: none)
+    # by falling (docs/results/history/ant-series.md says why); terminate_when_unhealthy=true has
+    # them do so, as in the paper. (default: none)
     env_options: tuple[str, ...] = ()
     # Where the agent is, in an environment that is no robot of this library: entries of info, or
     # columns of the observation, e.g. x_position y_position, or 0 1. They become part of the state,

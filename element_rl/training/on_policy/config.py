@@ -20,7 +20,7 @@ from element_rl.storage.settings import named_values
 FRAMES_TO_STANDARDISE = 512
 ENCODER_STREAM = 7  # of the seed: an untrained encoder is the same for all agents of a run
 # The paper's learner looks ten steps ahead and delivers 300 at a time; with these two changed
-# ELEMENT explores, on Rooms-v0 and on Mario (docs/results/on-policy.md).
+# ELEMENT explores, on Rooms-v0 and on Mario (docs/results/rooms.md, mario.md).
 LEARNER = A3CConfig(discount=0.99, local_steps=50)
 
 
