@@ -10,7 +10,7 @@ DEV := $(VENV)/.dev
 MARIO := $(VENV)/.mario
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: setup explore test check format docs bench clean
+.PHONY: setup explore test test-fast test-gpu check format docs bench clean
 
 setup: $(DEV)
 
@@ -38,6 +38,14 @@ explore: $(STAMP)
 
 test: setup $(MARIO)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -rs
+
+# For work on the code: the files of tests that take little, under 90 seconds on two cores.
+test-fast: setup
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m fast
+
+# On a machine with an accelerator, where JAX has been installed for it (extra `cuda`).
+test-gpu: setup
+	JAX_PLATFORMS= $(BIN)/python -m pytest -m gpu
 
 check: setup
 	$(BIN)/ruff format --check .
