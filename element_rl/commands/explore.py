@@ -17,7 +17,7 @@ from element_rl.commands.progress import (
     summary_table,
     watching,
 )
-from element_rl.envs.robots import EnvSpec
+from element_rl.envs.spec import EnvSpec
 from element_rl.evaluate import evaluate, film
 from element_rl.runs.folder import RunError, RunFolder, default_folder
 from element_rl.runs.stopping import INTERRUPTED, stop_signals

@@ -1,7 +1,7 @@
 """`element mario`: `element on-policy` on Super Mario Bros 1-1, with the paper's settings."""
 
 from element_rl.commands.on_policy import run_command
-from element_rl.envs.screens import MARIO
+from element_rl.envs.names import MARIO
 from element_rl.training.on_policy.config import OnPolicyConfig
 
 

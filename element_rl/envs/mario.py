@@ -34,7 +34,9 @@ import numpy as np
 from jaxtyping import UInt8
 
 from element_rl.envs import mario_emulator as console
-from element_rl.envs.screens import FRAME_SHAPE, MARIO, grey_frame, make_screen
+from element_rl.envs.make import make_env
+from element_rl.envs.names import MARIO
+from element_rl.envs.screens import FRAME_SHAPE, grey_frame
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ LOST, DYING = 6, 11
 def make(**options: Any) -> gymnasium.Env:
     """Super Mario Bros 1-1 with a time limit. Options: those of MarioOptions, `max_episode_steps`
     and `render_mode`."""
-    return make_screen(MARIO, **options)
+    return make_env(MARIO, **options)
 
 
 class SuperMarioBros(gymnasium.Env[np.ndarray, int | np.integer]):

@@ -20,9 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from element_rl.acting.evaluators import Evaluator, default_workers
-from element_rl.envs.robots import describe
-from element_rl.envs.screens import ScreenSpec, describe_screen
+from element_rl.acting.evaluator import Evaluator, default_workers
+from element_rl.envs.make import describe
 from element_rl.runs.folder import RunFolder
 from element_rl.runs.metrics_log import FINAL_SHARE
 from element_rl.runs.provenance import commit, config_difference, hardware, versions
@@ -79,9 +78,9 @@ def create_offline_run(config: OfflineConfig, folder: Path) -> RunFolder:
     config, source = resolved_offline(config)
     coverage: dict[str, Any] = {"coverage_bounds": None, "coverage_axes": None}
     if config.evaluate and (source.screen or not source.discrete):
-        spec = (describe_screen if source.screen else describe)(source.env, **source.env_options)
+        spec = describe(source.env, **source.env_options)
         coverage = {name: getattr(spec, name) for name in coverage}
-        coverage |= {"coverage_cells": spec.coverage_cells} if isinstance(spec, ScreenSpec) else {}
+        coverage |= {"coverage_cells": spec.coverage_cells} if spec.sees_frames else {}
     settings = {
         "env": source.env,
         "reward": config.algorithm,  # what figures call the run
