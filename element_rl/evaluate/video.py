@@ -35,6 +35,7 @@ CAMERA_OPTIONS = ("camera_id", "camera_name", "default_camera_config")
 
 Watch = Callable[[int, float], None]
 """Told the number of frames so far, and how many there are in a second."""
+AddFrame = Callable[[Any], None]
 
 
 def film_robot(
@@ -56,7 +57,8 @@ def film_robot(
     env = make_env(env_name, render_mode="rgb_array", **env_options)
     is_mujoco = _renderer_of(env) is not None
     remedy = ": install OSMesa or EGL and set MUJOCO_GL=osmesa or egl." if is_mujoco else "."
-    with _film(path, env, FRAMES_PER_SECOND, watch, remedy) as add_frame:
+
+    def act(add_frame: AddFrame) -> None:
         follow_robot(env, env_options)
         steps = count()
 
@@ -66,7 +68,8 @@ def film_robot(
                 add_frame(env.render())
 
         run_episode(env, policy_of(parameters, env.action_space), seed, deterministic, show)
-    return path
+
+    return _film(path, env, act, FRAMES_PER_SECOND, watch, remedy)
 
 
 def film_frames(
@@ -79,8 +82,8 @@ def film_frames(
     every: int = 1,
 ) -> Path:
     """The same with the frames that the policy saw, from the reset on; closes the environment."""
-    remedy = ": install imageio with its ffmpeg plug-in."
-    with _film(path, env, SCREENS_PER_SECOND, watch, remedy) as add_frame:
+
+    def act(add_frame: AddFrame) -> None:
         steps = count()
 
         def show(step: Step) -> None:
@@ -89,15 +92,21 @@ def film_frames(
                 add_frame(np.kron(newest, np.ones((ENLARGED, ENLARGED), np.uint8)))
 
         run_episode(env, policy_of(parameters, env.action_space), seed, deterministic, show)
-    return path
+
+    remedy = ": install imageio with its ffmpeg plug-in."
+    return _film(path, env, act, SCREENS_PER_SECOND, watch, remedy)
 
 
-@contextlib.contextmanager
 def _film(
-    path: Path, env: gymnasium.Env, frames_per_second: int, watch: Watch, remedy: str
-) -> Iterator[Callable[[Any], None]]:
-    """A function that adds a frame to a film, which is there when all went well; the environment is
-    closed. What went wrong is one sentence with its remedy."""
+    path: Path,
+    env: gymnasium.Env,
+    act: Callable[[AddFrame], None],
+    frames_per_second: int,
+    watch: Watch,
+    remedy: str,
+) -> Path:
+    """The film of what `act` adds to it; closes the environment. What went wrong is one sentence
+    with its remedy."""
     # Otherwise imageio runs code of its own between fork and exec, which can hang where JAX has
     # threads.
     os.environ.setdefault("IMAGEIO_FFMPEG_NO_PREVENT_SIGINT", "1")
@@ -108,7 +117,7 @@ def _film(
         with _silent_destructors():
             try:
                 with _writer(unfinished, frames_per_second, watch) as add_frame:
-                    yield add_frame
+                    act(add_frame)
             # whatever a renderer, a driver or an encoder of films may raise
             except Exception as error:
                 failure = f"{type(error).__name__}: {' '.join(str(error).split()).rstrip('.')}"
@@ -120,10 +129,11 @@ def _film(
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
+    return path
 
 
 @contextlib.contextmanager
-def _writer(path: Path, frames_per_second: int, watch: Watch) -> Iterator[Callable[[Any], None]]:
+def _writer(path: Path, frames_per_second: int, watch: Watch) -> Iterator[AddFrame]:
     import imageio.v2 as imageio
 
     writer: Any
