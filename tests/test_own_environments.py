@@ -17,7 +17,7 @@ from element_rl import plots
 from element_rl.acting.rollout_actor import RolloutActor, RolloutSettings
 from element_rl.cli import main
 from element_rl.datasets.minari_files import read_dataset
-from element_rl.envs.make import describe, is_screen
+from element_rl.envs.make import describe, env_maker, is_screen
 from element_rl.envs.names import registration_of, with_package
 from element_rl.envs.robots import can_fall
 from element_rl.evaluate.checkpoints import evaluate
@@ -196,7 +196,7 @@ def test_screens_too() -> None:
     config, spec = resolved(OnPolicyConfig(SCREEN))
     assert config.env == spec.name == SCREEN
     assert is_screen(SCREEN)
-    settings = RolloutSettings(spec, registration_of(SCREEN), {}, 5, 8, {})
+    settings = RolloutSettings(spec, env_maker(SCREEN, {}), 5, 8, {})
     own_world.forget()  # a worker has the registration, not the import
     arrays: Any = {}
     assert RolloutActor(settings, 0, 0, None, arrays).running.env.spec.id == "own/Screen-v0"

@@ -76,7 +76,9 @@ MODEL = """
 <mujoco>
   <worldbody>
     <geom type="plane" size="40 40 1"/>{post}
-    <body name="{name}" pos="0 0 1"><freejoint/><geom type="sphere" size="0.2"/><body><geom size="0.1"/></body></body>
+    <body name="{name}" pos="0 0 1">
+      <freejoint/><geom type="sphere" size="0.2"/><body><geom size="0.1"/></body>
+    </body>
   </worldbody>
 </mujoco>
 """

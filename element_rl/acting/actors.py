@@ -18,15 +18,13 @@ before it.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import gymnasium
 import numpy as np
 from jaxtyping import Float
 
 from element_rl.acting.episode import RunningEpisode
 from element_rl.acting.processes import Layout, sentence
-from element_rl.envs.make import make_env
+from element_rl.envs.make import EnvMaker
 from element_rl.envs.spec import EnvSpec
 
 Policy = Callable[[Mapping[str, np.ndarray], np.ndarray, np.ndarray], np.ndarray]
@@ -44,9 +42,7 @@ class Population:
     """What every worker has to know of all agents."""
 
     spec: EnvSpec
-    # workers do not run the user's code that registered it
-    registration: gymnasium.envs.registration.EnvSpec
-    env_options: Mapping[str, Any]
+    make_env: EnvMaker
     agent_seeds: tuple[int, ...]
     chunk_steps: int
     policy: Policy | None
@@ -111,7 +107,6 @@ class ActorGroup:
     def __init__(
         self, population: Population, rows: Sequence[int], arrays: Mapping[str, np.ndarray]
     ) -> None:
-        gymnasium.registry.setdefault(population.registration.id, population.registration)
         self.actors = {row: Actor(population, row) for row in rows}
         self._population, self._arrays = population, arrays
         # Views made once: a step should find its arrays, not make them.
@@ -171,9 +166,7 @@ class Actor:
             f", environment {self.index}," if population.num_envs > 1 else ""
         )
         self.spec = population.spec
-        # it is registered: see ActorGroup
-        env = make_env(population.registration.id, **population.env_options)
-        self.episode = RunningEpisode(self.spec, env)
+        self.episode = RunningEpisode(self.spec, population.make_env())
         self.policy = population.policy
         self.chunk_steps = population.env_steps
         self.seed = population.agent_seeds[agent]

@@ -48,8 +48,7 @@ from element_rl.acting.processes import (
     stop_workers,
     that_answered,
 )
-from element_rl.envs.make import describe
-from element_rl.envs.names import registration_of
+from element_rl.envs.make import describe, env_maker
 from element_rl.envs.spec import EnvSpec
 
 MAX_WORKERS = 64
@@ -145,8 +144,7 @@ class ProcessCollector:
         self.spec = env if isinstance(env, EnvSpec) else describe(env, (), (), "vectors", **options)
         self._population = Population(
             spec=self.spec,
-            registration=registration_of(self.spec.name),
-            env_options=options,
+            make_env=env_maker(self.spec.name, options),
             agent_seeds=tuple(int(seed) for seed in agent_seeds),
             chunk_steps=chunk_steps,
             policy=policy,

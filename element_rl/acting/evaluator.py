@@ -27,7 +27,7 @@ from element_rl.acting.cores import own_cores
 from element_rl.acting.episode import run_episode
 from element_rl.acting.policies import Parameters, Policy, policy_of
 from element_rl.acting.processes import Worker, WorkerFailure, kill_workers
-from element_rl.envs.make import make_env, make_plain_env
+from element_rl.envs.make import EnvMaker, env_maker, make_env, make_plain_env
 
 WORTH_PROCESSES = 20_000  # steps; with fewer, starting processes takes about as long as acting here
 
@@ -49,13 +49,11 @@ class Evaluator:
     ) -> None:
         """`make` the environment, and `run` an episode in it; both are functions of modules that
         load no JAX."""
-        # imports the module of "module:Env-v0", and refuses what cannot be made
-        made = make(env, **env_options)
-        assert made.spec is not None
-        self._arguments = (gymnasium.spec(made.spec.id), dict(env_options), make, run)
-        self._local = EpisodeRunner(*self._arguments, made) if num_workers == 0 else None
+        self._arguments = (env_maker(env, env_options, make), run)
+        runner = EpisodeRunner(*self._arguments)  # refuses what cannot be made
+        self._local = runner if num_workers == 0 else None
         if num_workers:
-            made.close()
+            runner.close()
         self._num_workers = num_workers
         self._workers: list[Worker] = []
         self._idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
@@ -133,17 +131,8 @@ class Evaluator:
 class EpisodeRunner:
     """What a process serves: an environment, and episodes of stored policies in it."""
 
-    def __init__(
-        self,
-        registration: gymnasium.envs.registration.EnvSpec,
-        env_options: Mapping[str, Any],
-        make: Callable[..., gymnasium.Env],
-        run: RunEpisode,
-        made: gymnasium.Env | None = None,
-    ) -> None:
-        gymnasium.registry.setdefault(registration.id, registration)
-        self._env = make(registration.id, **env_options) if made is None else made
-        self._run = run
+    def __init__(self, make: EnvMaker, run: RunEpisode) -> None:
+        self._env, self._run = make(), run
 
     def episode(self, parameters: Parameters, seed: Seed, deterministic: bool) -> Any:
         policy = policy_of(parameters, self._env.action_space)

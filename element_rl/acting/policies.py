@@ -1,8 +1,8 @@
 """Stored policies as objects that act, in NumPy: what a run's checkpoint holds, and random actions.
 
     policy = policy_of(parameters, env.action_space)
-    policy.begin()                                              # at every reset
-    policy.act(observation, generator, deterministic)           # what the environment is stepped with
+    policy.begin()                                          # at every reset
+    policy.act(observation, generator, deterministic)       # what the environment is stepped with
 
 `policy_of` is the one place that decides by its arrays what a stored policy is. The policies of
 many agents, frozen for a chunk of steps, act in `actors` and `rollout_actor`.

@@ -10,9 +10,7 @@ has to be kept:
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import gymnasium
 import numpy as np
 
 from element_rl.acting.actors import EPISODE_STREAM, parameter_key
@@ -20,7 +18,7 @@ from element_rl.acting.episode import RunningEpisode
 from element_rl.acting.host_a3c import act
 from element_rl.acting.processes import Layout
 from element_rl.acting.rollout import Place, Rollout
-from element_rl.envs.make import make_env
+from element_rl.envs.make import EnvMaker
 from element_rl.envs.spec import EnvSpec
 
 
@@ -29,9 +27,7 @@ class RolloutSettings:
     """What every worker has to know."""
 
     spec: EnvSpec
-    # workers do not run the user's code that registered it
-    registration: gymnasium.envs.registration.EnvSpec
-    env_options: Mapping[str, Any]
+    make_env: EnvMaker
     local_steps: int
     hidden_size: int
     parameter_shapes: Mapping[str, tuple[int, ...]]  # empty: actions are uniformly random
@@ -76,10 +72,8 @@ class RolloutActor:
         arrays: Mapping[str, np.ndarray],
     ) -> None:
         """Begins where a worker was, by living its episode again; at None with its first."""
-        gymnasium.registry.setdefault(settings.registration.id, settings.registration)
         self.settings, self.seed, self.worker, self.arrays = settings, seed, worker, arrays
-        env = make_env(settings.registration.id, **settings.env_options)
-        self.running = RunningEpisode(settings.spec, env)
+        self.running = RunningEpisode(settings.spec, settings.make_env())
         self.parameters = {name: arrays[parameter_key(name)] for name in settings.parameter_shapes}
         place = place or Place.first(settings.hidden_size)
         self.rollouts, self.episode, self.lstm = place.rollouts, place.episode, place.lstm.copy()

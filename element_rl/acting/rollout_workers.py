@@ -1,7 +1,7 @@
 """The workers of all agents: processes that act side by side, started again where they were when
 one dies. No JAX.
 
-    workers.start(agent, worker, parameters, steps)     it acts with these parameters, at most so far
+    workers.start(agent, worker, parameters, steps)     it acts for so many steps at most
     agent, worker, rollout = workers.next()             the next that has finished, as they arrive
 
 Each worker has memory of its own that it shares with the main process: the parameters it acts with

@@ -19,7 +19,8 @@ mean what they mean in EnvSpec. Of any other environment its user says where the
 
 import functools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import gymnasium
@@ -78,6 +79,27 @@ def make_plain_env(name: str, **env_options: Any) -> gymnasium.Env:
         raise ValueError(
             f"Environment {name!r} cannot be made: {reason_of(error)}; {advice}."
         ) from error
+
+
+@dataclass(frozen=True)
+class EnvMaker:
+    """Makes an environment in any process, also where nobody has run the code that registered
+    it."""
+
+    registration: gymnasium.envs.registration.EnvSpec
+    options: Mapping[str, Any]
+    make: Callable[..., gymnasium.Env]
+
+    def __call__(self) -> gymnasium.Env:
+        gymnasium.registry.setdefault(self.registration.id, self.registration)
+        return self.make(self.registration.id, **self.options)
+
+
+def env_maker(
+    name: str, options: Mapping[str, Any], make: Callable[..., gymnasium.Env] = make_env
+) -> EnvMaker:
+    """What makes environment ``name`` with these options; a ValueError where there is no such."""
+    return EnvMaker(registration_of(registered_name(name)), dict(options), make)
 
 
 def describe(

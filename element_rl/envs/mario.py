@@ -16,11 +16,12 @@ do nothing, are played within the step that led to them.
 Episodes differ by what is played and by 0 to `noop_max` idle frames at their beginning, drawn from
 the seed of `reset`.
 
-    info        x, y      pixels from the left edge of the level, and above the lower edge of the screen (79 on the ground)
+    info        x, y      pixels from the left edge of the level, and above the lower edge of the
+                          screen (79 on the ground)
                 area      1 the level, 2 the bonus room below it
                 clock     the game's, from 400 down        life     lives left besides this one
                 flag      the flagpole has been reached    died     Mario died in this step
-                position  (x, y), and (x, y + 300) in the bonus room, which counts x and y from 0 again
+                position  (x, y), and (x, y + 300) in the bonus room, which counts from 0 again
 
 The coverage map has 100 × 200 cells of 32 × 3 pixels: the upper half is the bonus room's.
 """

@@ -21,7 +21,8 @@ from element_rl.acting.actors import parameter_key
 from element_rl.acting.processes import local_arrays
 from element_rl.acting.rollout_actor import RolloutActor, RolloutSettings
 from element_rl.encoders.stdim import NetworkConfig
-from element_rl.envs.names import MARIO, registration_of
+from element_rl.envs.make import env_maker
+from element_rl.envs.names import MARIO
 from element_rl.runs.folder import RunFolder
 from element_rl.storage.settings import settings_from_json
 from element_rl.studies.engine.grid import Cell, Scale
@@ -89,10 +90,8 @@ def acted_on_screen(
     config, spec = resolved(settings_from_json(OnPolicyConfig, run.config["settings"]))
     parameters = {name: array[agent] for name, array in run.load_policy(step).items()}
     shapes = {name: array.shape for name, array in parameters.items()}
-    rollout_settings = RolloutSettings(
-        *(spec, registration_of(spec.name), env_options(config)),
-        *(config.a3c.local_steps, config.a3c.hidden_size, shapes),
-    )
+    make, a3c = env_maker(spec.name, env_options(config)), config.a3c
+    rollout_settings = RolloutSettings(spec, make, a3c.local_steps, a3c.hidden_size, shapes)
     arrays = local_arrays(rollout_settings.array_layout())
     for name, array in parameters.items():
         arrays[parameter_key(name)][...] = array

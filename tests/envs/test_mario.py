@@ -29,7 +29,8 @@ INSTALLED = all(
 )
 needs_mario = pytest.mark.skipif(
     not INSTALLED,
-    reason="NOT TESTED: Super Mario Bros is not installed; pip install -e '.[mario]' (docs/mario.md)",
+    reason="NOT TESTED: Super Mario Bros is not installed; pip install -e '.[mario]' "
+    "(docs/mario.md)",
 )
 NONE, RIGHT, RIGHT_JUMP, RIGHT_FAST, RIGHT_FAST_JUMP, JUMP, LEFT, DOWN = 0, 1, 2, 3, 4, 5, 6, 10
 # (action, steps) from the very beginning of the level, without idle frames; found by a random

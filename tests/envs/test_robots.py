@@ -1,4 +1,4 @@
-"""Sizes, positions and orientations of the robots against MuJoCo's own state; names and refusals."""
+"""Sizes, positions and orientations of robots against MuJoCo's own state; names and refusals."""
 
 import importlib.util
 import subprocess

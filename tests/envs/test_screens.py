@@ -1,4 +1,4 @@
-"""Screens: what is told of an environment, how its images become frames, and what cannot be used."""
+"""Screens: what is told of an environment, how images become frames, and what cannot be used."""
 
 from typing import Any
 

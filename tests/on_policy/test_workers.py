@@ -3,7 +3,6 @@ that can be gone back to."""
 
 from itertools import pairwise
 
-import gymnasium
 import jax
 import numpy as np
 
@@ -11,7 +10,7 @@ from element_rl.acting.rollout import Rollout
 from element_rl.acting.rollout_actor import RolloutSettings
 from element_rl.acting.rollout_workers import RolloutWorkers
 from element_rl.agents import a3c
-from element_rl.envs.make import describe
+from element_rl.envs.make import describe, env_maker
 from element_rl.rewards.return_scale import ReturnScale
 from element_rl.training.on_policy.agent import Episode
 
@@ -24,7 +23,7 @@ def rollout_workers(places: dict | None = None) -> tuple[RolloutWorkers, dict[st
     network = a3c.ActorCritic.create(jax.random.key(0), spec.frame_shape, spec.actions, CONFIG)
     parameters = {name: np.asarray(array) for name, array in a3c.policy_parameters(network).items()}
     shapes = {name: array.shape for name, array in parameters.items()}
-    settings = RolloutSettings(spec, gymnasium.spec(spec.name), OPTIONS, 10, 8, shapes)
+    settings = RolloutSettings(spec, env_maker(spec.name, OPTIONS), 10, 8, shapes)
     return RolloutWorkers(settings, [3], 0, 0, places), parameters
 
 

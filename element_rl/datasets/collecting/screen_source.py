@@ -13,8 +13,8 @@ from jaxtyping import UInt8
 
 from element_rl.acting.rollout_actor import RolloutSettings
 from element_rl.encoders.frozen import encode_all, load_encoder
-from element_rl.envs.make import describe, make_env
-from element_rl.envs.names import registration_of, with_package
+from element_rl.envs.make import describe, env_maker, make_env
+from element_rl.envs.names import with_package
 from element_rl.envs.spec import EnvSpec
 from element_rl.runs.folder import RunFolder
 from element_rl.training.on_policy.config import OnPolicyConfig
@@ -56,15 +56,8 @@ class ScreenSource:
     def rollout_settings(self, parameters: Mapping[str, np.ndarray]) -> RolloutSettings:
         """What workers have to know; `parameters` of one agent, none for random actions."""
         shapes = {name: array.shape for name, array in parameters.items()}
-        registration = registration_of(self.spec.name)
-        return RolloutSettings(
-            self.spec,
-            registration,
-            dict(self.env_options),
-            self.local_steps,
-            self.hidden_size,
-            shapes,
-        )
+        make = env_maker(self.spec.name, self.env_options)
+        return RolloutSettings(self.spec, make, self.local_steps, self.hidden_size, shapes)
 
 
 def screen_source_of(run: RunFolder, env_options: tuple[str, ...]) -> ScreenSource:

@@ -13,6 +13,7 @@ import numpy as np
 import safetensors
 from jaxtyping import Array, Bool, Float, Float32, Shaped
 
+from element_rl.acting.policies import ActionScale
 from element_rl.datasets.collecting.parts import Rows, Share
 from element_rl.datasets.collecting.screen_source import ScreenSource
 from element_rl.encoders.state import StateEncoder, make_state_encoder
@@ -124,10 +125,8 @@ def observations_of(source: Source, rows: Rows) -> Shaped[np.ndarray, "R O"]:
 
 def actions_of(source: Source, action: Float32[np.ndarray, "R A"]) -> Shaped[np.ndarray, "R A"]:
     """Actions in the environment's units: to the bit what it was stepped with (`acting.actors`)."""
-    low, high = np.asarray(source.spec.action_low), np.asarray(source.spec.action_high)
-    return np.asarray(
-        (action * ((high - low) / 2) + (low + high) / 2).astype(source.action_space.dtype)
-    )
+    spec = source.spec
+    return ActionScale(spec.action_low, spec.action_high, source.action_space.dtype)(action)
 
 
 def replayed_episodes(source: Source, steps: int | None) -> Iterator[tuple[int, Rows]]:

@@ -19,7 +19,7 @@ from jaxtyping import Float32, UInt8
 from element_rl.acting.episode import Step, run_episode
 from element_rl.acting.policies import RandomPolicy
 from element_rl.acting.processes import Worker, WorkerFailure, kill_workers
-from element_rl.envs.make import make_env
+from element_rl.envs.make import EnvMaker, env_maker
 from element_rl.training.encoder.frames import frame_entropy
 
 AHEAD = 2  # episodes that a process is told of before the first of them is wanted
@@ -41,21 +41,19 @@ def random_episodes(
 ) -> Iterator[Iterator[RandomEpisode]]:
     """Episodes `first`, `first` + 1, ... of a seed, without end; `workers` 0 runs them in this
     process."""
-    made = make_env(env, **options)
+    make = env_maker(env, options)
+    here = RandomEpisodes(make)  # refuses what cannot be made
     if workers == 0:
         try:
-            yield (random_episode(made, seed, number, hold_steps) for number in count(first))
+            yield (here.episode(seed, number, hold_steps) for number in count(first))
         finally:
-            made.close()
+            here.close()
         return
-    assert made.spec is not None
-    registration = gymnasium.spec(made.spec.id)
-    made.close()
+    here.close()
     started: list[Worker] = []
     try:
         for number in range(workers):
-            arguments = (registration, dict(options))
-            started.append(Worker(f"random-{number}", RandomEpisodes, arguments))
+            started.append(Worker(f"random-{number}", RandomEpisodes, (make,)))
         yield _in_order(started, seed, first, hold_steps)
     finally:
         kill_workers(started)
@@ -66,11 +64,8 @@ def random_episodes(
 class RandomEpisodes:
     """What a process serves: an environment, and episodes in it."""
 
-    def __init__(
-        self, registration: gymnasium.envs.registration.EnvSpec, options: Mapping[str, Any]
-    ) -> None:
-        gymnasium.registry.setdefault(registration.id, registration)
-        self._env = make_env(registration.id, **options)
+    def __init__(self, make: EnvMaker) -> None:
+        self._env = make()
 
     def episode(self, seed: int, number: int, hold_steps: int) -> RandomEpisode:
         return random_episode(self._env, seed, number, hold_steps)

@@ -21,7 +21,7 @@ from element_rl.acting.rollout import Place
 from element_rl.acting.rollout_actor import RolloutSettings
 from element_rl.acting.rollout_workers import RolloutWorkers, WorkerError
 from element_rl.encoders.frozen import FrozenEncoder, load_encoder
-from element_rl.envs.names import registration_of
+from element_rl.envs.make import env_maker
 from element_rl.envs.spec import EnvSpec
 from element_rl.rewards.entropy_range import SHORTEST, line, seen_episodes
 from element_rl.rewards.on_rollouts import Bonus, ElementBonus
@@ -341,10 +341,8 @@ class OnPolicy:
                 if learns
                 else {}
             )
-            options, registration = env_options(self.config), registration_of(self.spec.name)
-            settings = RolloutSettings(
-                self.spec, registration, options, a3c.local_steps, a3c.hidden_size, shapes
-            )
+            make = env_maker(self.spec.name, env_options(self.config))
+            settings = RolloutSettings(self.spec, make, a3c.local_steps, a3c.hidden_size, shapes)
             self._crew = RolloutWorkers(
                 settings, self.seeds, self.config.workers, self.config.restarts, self._places
             )
