@@ -40,11 +40,11 @@ from element_rl.acting.actors import (
 )
 from element_rl.acting.cores import usable_cores
 from element_rl.acting.processes import (
+    AnyWorker,
     LocalWorker,
     SharedArrays,
     Worker,
     WorkerFailure,
-    local_arrays,
     stop_workers,
     that_answered,
 )
@@ -158,7 +158,7 @@ class ProcessCollector:
         self._finalizer = weakref.finalize(self, stop_workers, list(self._workers))
         # arguments of `act` of the chunk under way
         self._running: tuple[int, int, int | None] | None = None
-        self._waiting: list[Worker | LocalWorker] = []  # that have not answered yet
+        self._waiting: list[AnyWorker] = []  # that have not answered yet
         self._record_side = 0
         self._parameter_side = 0  # the side that the latest chunk acted on
         self._next_parameter_side = 0
@@ -242,7 +242,7 @@ class ProcessCollector:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _send(self, worker: Worker | LocalWorker, command: str, *arguments: Any) -> None:
+    def _send(self, worker: AnyWorker, command: str, *arguments: Any) -> None:
         worker.send(command, *arguments)
         self._waiting.append(worker)
 
@@ -279,19 +279,15 @@ class ProcessCollector:
 
 def _started(
     population: Population, num_workers: int
-) -> tuple[dict[Worker | LocalWorker, Sequence[int]], dict[str, np.ndarray]]:
+) -> tuple[dict[AnyWorker, list[int]], dict[str, np.ndarray]]:
     """The population shared among processes: each with the environments that it has, and the arrays
     that they share with this one."""
-    layout = population.array_layout()
-    if num_workers == 0:
-        arrays, rows = local_arrays(layout), range(population.num_rows)
-        return {LocalWorker(ActorGroup, (population, rows), arrays): rows}, arrays
-    shared = SharedArrays(layout)
-    workers: dict[Worker | LocalWorker, Sequence[int]] = {}
+    kind, shared = Worker if num_workers else LocalWorker, SharedArrays(population.array_layout())
+    workers: dict[AnyWorker, list[int]] = {}
     try:
-        for share in np.array_split(np.arange(population.num_rows), num_workers):
+        for share in np.array_split(np.arange(population.num_rows), max(num_workers, 1)):
             rows = share.tolist()
-            workers[Worker(f"actors-{rows[0]}", ActorGroup, (population, rows), shared)] = rows
+            workers[kind(f"actors-{rows[0]}", ActorGroup, (population, rows), shared)] = rows
     except BaseException:
         stop_workers(list(workers))
         raise

@@ -125,10 +125,10 @@ class Worker:
         """Close the pipe: the process leaves when it next reads or writes it."""
         self.connection.close()
 
-    def end(self, means: Literal["terminate", "kill"] | None, seconds: float) -> None:
-        """Wait some seconds for the process to end, having made it if ``means`` are given."""
-        if means is not None and self._process.is_alive():
-            getattr(self._process, means)()
+    def end(self, seconds: float, by_force: bool) -> None:
+        """Wait some seconds for the process to end, having killed it or not."""
+        if by_force and self._process.is_alive():
+            self._process.kill()
         self._process.join(timeout=seconds)
 
     def _start(self, arguments: tuple[Any, ...]) -> None:
@@ -154,10 +154,14 @@ class LocalWorker:
     connection: Connection | None = None
 
     def __init__(
-        self, make: Callable[..., Any], arguments: tuple[Any, ...], *arrays: Mapping[str, Any]
+        self,
+        name: str,
+        make: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        shared: SharedArrays | None = None,
     ) -> None:
-        self._make, self._arrays = make, arrays
-        self._served = make(*arguments, *arrays)
+        self._make, self._shared = make, shared
+        self._served = _made(make, arguments, shared)
         self._calls: deque[tuple[str, tuple[Any, ...]]] = deque()
         self._failed_start: str | None = None
 
@@ -180,47 +184,43 @@ class LocalWorker:
         self._calls.clear()
         self._served.close()
         try:
-            self._served, self._failed_start = self._make(*arguments, *self._arrays), None
+            self._served = _made(self._make, arguments, self._shared)
+            self._failed_start = None
         except Exception as error:  # as of a process: it is found when an answer is asked for
             self._failed_start = sentence(error)
 
     def hang_up(self) -> None:
         self._served.close()
 
-    def end(self, means: Literal["terminate", "kill"] | None, seconds: float) -> None:
+    def end(self, seconds: float, by_force: bool) -> None:
         pass
 
 
-def stop_workers(workers: Sequence[Worker | LocalWorker]) -> None:
+AnyWorker = Worker | LocalWorker
+
+
+def stop_workers(workers: Sequence[AnyWorker]) -> None:
     """End all processes: in peace if they are idle, by force if not. Nothing of them remains."""
     for worker in workers:
         worker.hang_up()
-    stages: tuple[Literal["terminate", "kill"] | None, ...] = (None, "terminate", "kill")
-    for means in stages:
+    for by_force in (False, True):
         deadline = time.monotonic() + 1.0  # for all of them together
         for worker in workers:
-            worker.end(means, max(0.0, deadline - time.monotonic()))
+            worker.end(max(0.0, deadline - time.monotonic()), by_force)
 
 
 def kill_workers(workers: Sequence[Worker]) -> None:
     """End all processes at once, whatever they do. Their pipes stay open for whoever reads them."""
     for worker in workers:
-        worker.end("kill", 5.0)
+        worker.end(5.0, by_force=True)
 
 
-def that_answered(
-    workers: Sequence[Worker | LocalWorker],
-) -> list[Worker | LocalWorker]:
+def that_answered(workers: Sequence[AnyWorker]) -> list[AnyWorker]:
     """Block until some of the workers have answered or died; those."""
     by_connection = {worker.connection: worker for worker in workers}
     if None in by_connection:  # they answer when they are asked
         return list(workers)
     return [by_connection[ready] for ready in wait(list(by_connection))]  # type: ignore[arg-type, index]
-
-
-def local_arrays(layout: Layout) -> dict[str, np.ndarray]:
-    """The same arrays for a `LocalWorker`."""
-    return {name: np.zeros(shape, dtype) for name, (shape, dtype) in layout.items()}
 
 
 def sentence(error: BaseException) -> str:
@@ -241,7 +241,7 @@ def _serve(pickled: bytes, shared: SharedArrays | None, connection: Connection) 
         try:
             # made by the main process a moment ago, from no file
             make, arguments = pickle.loads(pickled)
-            served = make(*arguments, *(() if shared is None else (shared.views(),)))
+            served = _made(make, arguments, shared)
         except Exception as error:
             connection.send((None, (sentence(error), "start")))
             return
@@ -253,6 +253,10 @@ def _serve(pickled: bytes, shared: SharedArrays | None, connection: Connection) 
                 connection.send(_called(served, method, arguments))
         finally:
             served.close()
+
+
+def _made(make: Callable[..., Any], arguments: tuple[Any, ...], shared: SharedArrays | None) -> Any:
+    return make(*arguments) if shared is None else make(*arguments, shared.views())
 
 
 def _called(served: Any, method: str, arguments: tuple[Any, ...]) -> tuple[Any, Any]:

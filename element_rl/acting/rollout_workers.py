@@ -18,11 +18,11 @@ import numpy as np
 
 from element_rl.acting.actors import parameter_key
 from element_rl.acting.processes import (
+    AnyWorker,
     LocalWorker,
     SharedArrays,
     Worker,
     WorkerFailure,
-    local_arrays,
     stop_workers,
     that_answered,
 )
@@ -53,16 +53,18 @@ class RolloutWorkers:
             for agent in range(len(seeds))
             for worker in range(max(num_workers, 1))
         } | dict(places or {})
-        self.workers: dict[Who, Worker | LocalWorker] = {}
+        self.workers: dict[Who, AnyWorker] = {}
         self._arrays: dict[Who, dict[str, np.ndarray]] = {}
         self._busy: dict[Who, int] = {}  # steps each was told to act for
         self._finished: deque[Who] = deque()
         self._failures = dict.fromkeys(self.places, 0)  # in a row
-        started: list[Worker | LocalWorker] = []
+        kind, started = Worker if num_workers else LocalWorker, list[AnyWorker]()
         self._finalizer = weakref.finalize(self, stop_workers, started)
         try:
             for who in self.places:
-                self.workers[who], self._arrays[who] = self._started(who, num_workers > 0)
+                shared, name = SharedArrays(settings.array_layout()), f"worker-{who[0]}-{who[1]}"
+                self.workers[who] = kind(name, RolloutActor, self._arguments(who), shared)
+                self._arrays[who] = shared.views()
                 started.append(self.workers[who])
         except BaseException:
             self.close()
@@ -100,16 +102,6 @@ class RolloutWorkers:
     def _begin(self, who: Who, steps: int) -> None:
         self.workers[who].send("act", steps)
         self._busy[who] = steps
-
-    def _started(
-        self, who: Who, in_process: bool
-    ) -> tuple[Worker | LocalWorker, dict[str, np.ndarray]]:
-        layout = self.settings.array_layout()
-        if not in_process:
-            arrays = local_arrays(layout)
-            return LocalWorker(RolloutActor, self._arguments(who), arrays), arrays
-        shared, name = SharedArrays(layout), f"worker-{who[0]}-{who[1]}"
-        return Worker(name, RolloutActor, self._arguments(who), shared), shared.views()
 
     def _arguments(self, who: Who) -> tuple[RolloutSettings, int, int, Place]:
         agent, worker = who

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from element_rl.acting.actors import parameter_key
-from element_rl.acting.processes import local_arrays
+from element_rl.acting.processes import SharedArrays
 from element_rl.acting.rollout_actor import RolloutActor, RolloutSettings
 from element_rl.encoders.stdim import NetworkConfig
 from element_rl.envs.make import env_maker
@@ -92,7 +92,7 @@ def acted_on_screen(
     shapes = {name: array.shape for name, array in parameters.items()}
     make, a3c = env_maker(spec.name, env_options(config)), config.a3c
     rollout_settings = RolloutSettings(spec, make, a3c.local_steps, a3c.hidden_size, shapes)
-    arrays = local_arrays(rollout_settings.array_layout())
+    arrays = SharedArrays(rollout_settings.array_layout()).views()
     for name, array in parameters.items():
         arrays[parameter_key(name)][...] = array
     # A worker of this number there never was, so that its episodes are none of those that were

@@ -6,7 +6,7 @@ import acting_probes
 import numpy as np
 import pytest
 
-from element_rl.acting.collector import Chunk, CollectorError, ProcessCollector
+from element_rl.acting.collector import Chunk, Collector, CollectorError, ProcessCollector
 from element_rl.envs.make import make_env
 
 pytestmark = pytest.mark.usefixtures("probe_environments")
@@ -287,3 +287,8 @@ def _assert_same(records: Records, expected: Records) -> None:
         np.testing.assert_array_equal(
             records[field], expected[field].astype(records[field].dtype), err_msg=field
         )
+
+
+def test_the_collector_of_processes_keeps_the_contract() -> None:
+    with ProcessCollector("Pendulum", [0], 5, None, {}, num_workers=0) as collector:
+        assert isinstance(collector, Collector)
