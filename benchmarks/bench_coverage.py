@@ -26,7 +26,7 @@ import tyro
 
 from benchmarks.tables import markdown_table, replace_table
 from element_rl.envs.point_maze import LAST_ROOM, WALL
-from element_rl.envs.robots import CELLS_PER_AXIS
+from element_rl.envs.spec import CELLS_PER_AXIS
 from element_rl.rewards import NAMES
 from element_rl.runs.folder import RunFolder
 

@@ -34,7 +34,7 @@ from benchmarks.tables import (
     source_line,
 )
 from element_rl.envs import mario, mario_emulator
-from element_rl.envs.screens import make_screen
+from element_rl.envs.make import make_env
 
 PAGE = ROOT / "docs" / "mario.md"
 
@@ -89,7 +89,7 @@ def one_emulator(settings: Settings) -> tuple[Rates, Rates]:
 
 def rooms_rates(settings: Settings) -> Rates:
     """The environment that needs no ROM."""
-    env = make_screen("Rooms-v0")
+    env = make_env("Rooms-v0")
     steps = 10 * settings.steps
     return rates(
         [timed(steps, play_environment, env, steps, seed) for seed in range(settings.repetitions)]

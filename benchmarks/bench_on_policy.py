@@ -42,7 +42,7 @@ from benchmarks.tables import (
 from element_rl.acting import host_a3c
 from element_rl.agents import a3c
 from element_rl.agents.a3c import A3CConfig
-from element_rl.envs.screens import ScreenSpec
+from element_rl.envs.spec import EnvSpec
 from element_rl.storage.files import write_json
 from element_rl.training.on_policy.config import OnPolicyConfig, bonus_of, encoder_of, resolved
 from element_rl.training.on_policy.training import OnPolicy
@@ -102,7 +102,7 @@ def main(settings: Settings) -> list[dict[str, Any]]:
     return rows
 
 
-def acting(spec: ScreenSpec, config: A3CConfig, frames: int = 300) -> float:
+def acting(spec: EnvSpec, config: A3CConfig, frames: int = 300) -> float:
     """Frames per second of the network in NumPy."""
     network = a3c.ActorCritic.create(jax.random.key(0), spec.frame_shape, spec.actions, config)
     parameters = {name: np.asarray(array) for name, array in a3c.policy_parameters(network).items()}
@@ -114,7 +114,7 @@ def acting(spec: ScreenSpec, config: A3CConfig, frames: int = 300) -> float:
     return frames / (time.perf_counter() - began)
 
 
-def gradient(spec: ScreenSpec, config: A3CConfig, rollouts: int = 4) -> float:
+def gradient(spec: EnvSpec, config: A3CConfig, rollouts: int = 4) -> float:
     """Steps per second of A3C's update of full rollouts."""
     state = a3c.create(jax.random.key(0), spec.frame_shape, spec.actions, config)
     steps = config.local_steps

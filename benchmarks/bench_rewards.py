@@ -32,10 +32,10 @@ from benchmarks.tables import (
     significant,
     source_line,
 )
-from element_rl.acting.collector import Chunk, Collector
+from element_rl.acting.collector import Chunk, ProcessCollector
 from element_rl.agents import sac
 from element_rl.agents.sac import SACConfig
-from element_rl.envs.robots import describe
+from element_rl.envs.make import describe
 from element_rl.replay.ledger import FinishedEpisode
 from element_rl.rewards import NAMES, make_reward
 from element_rl.storage.files import write_json
@@ -154,7 +154,9 @@ def render(rows: list[dict[str, Any]]) -> str:
 def _recorded(settings: Settings, seeds: int) -> list[Chunk]:
     """Random steps of the population, whole chunks."""
     chunks = []
-    with Collector(settings.env, list(range(seeds)), settings.updates, None, {}) as collector:
+    with ProcessCollector(
+        settings.env, list(range(seeds)), settings.updates, None, {}
+    ) as collector:
         for index in range(-(-settings.steps // settings.updates)):
             collector.start(index, None)
             chunk = collector.wait()

@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 
-from element_rl.acting.collector import Collector
+from element_rl.acting.collector import ProcessCollector
 from element_rl.rewards.element import ElementReward
 from element_rl.runs.provenance import commit, hardware, versions
 from element_rl.storage.files import write_json
@@ -97,7 +97,9 @@ def measure(settings: Settings, seeds: int) -> dict[str, Any]:
 
 
 def _environments_alone(settings: Settings, seeds: int) -> float:
-    with Collector(settings.env, list(range(seeds)), settings.chunk_steps, None, {}) as collector:
+    with ProcessCollector(
+        settings.env, list(range(seeds)), settings.chunk_steps, None, {}
+    ) as collector:
         chunk = [0]
 
         def step() -> None:

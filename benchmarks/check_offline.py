@@ -30,7 +30,7 @@ from element_rl.agents.behaviour_cloning import CloningConfig
 from element_rl.agents.cql import CQLConfig
 from element_rl.agents.sac import SACConfig
 from element_rl.datasets.minari_files import EpisodeRecord, write_dataset
-from element_rl.envs.robots import make_env
+from element_rl.envs.make import make_env
 from element_rl.evaluate.checkpoints import evaluate
 from element_rl.storage.files import write_json
 from element_rl.training.off_policy.config import ExploreConfig

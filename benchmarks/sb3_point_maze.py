@@ -30,8 +30,9 @@ import tyro
 
 from benchmarks.bench_coverage import rooms_entered
 from benchmarks.tables import ROOT, markdown_table, provenance, replace_table, source_line
+from element_rl.envs.make import describe
 from element_rl.envs.point_maze import EPISODE_STEPS, PointMaze
-from element_rl.envs.robots import CELLS_PER_AXIS, coverage_cell, describe
+from element_rl.envs.spec import CELLS_PER_AXIS, coverage_cell
 from element_rl.storage.files import write_json
 from element_rl.studies.engine.statistics import interquartile_mean
 

@@ -133,7 +133,7 @@ def sb3_sac(env: str, threads: int, remembered: int | None) -> Iterator[Train]:
 
 
 def _peer_environment(env: str) -> Any:
-    from element_rl.envs.robots import make_env
+    from element_rl.envs.make import make_env
 
     return make_env(env)  # Ant-v5 without contact forces: 27-D
 

@@ -3,7 +3,7 @@
 import pytest
 
 from element_rl.acting import cores
-from element_rl.acting.evaluators import WORTH_PROCESSES, default_workers, workers_for
+from element_rl.acting.evaluator import WORTH_PROCESSES, default_workers, workers_for
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from element_rl.doctor.findings import Finding, exit_code
 from element_rl.doctor.learning import check_learner
 from element_rl.doctor.report import as_json, print_verdict, printed
 from element_rl.doctor.trial import Judgement, Trial, TrialSettings
-from element_rl.envs.robots import describe
+from element_rl.envs.make import describe
 from element_rl.runs.folder import RunFolder
 
 OWN_REWARD = '''

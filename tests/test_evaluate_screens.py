@@ -9,11 +9,12 @@ import pytest
 from safetensors.numpy import load_file
 from small_rooms import trained_rooms
 
-from element_rl.acting.evaluators import Evaluator
-from element_rl.acting.screen_episodes import run_screen_episode, screen_return
+from element_rl.acting.episode import record_episode
+from element_rl.acting.evaluator import Evaluator
+from element_rl.acting.policies import policy_of
 from element_rl.agents.discrete_cql import DiscreteCQLConfig
 from element_rl.datasets.collecting import CollectConfig, collect
-from element_rl.envs.screens import make_screen
+from element_rl.envs.make import describe, make_env
 from element_rl.evaluate.checkpoints import evaluate
 from element_rl.runs.folder import RunFolder
 from element_rl.training.offline import OfflineConfig, create_offline_run, train_offline
@@ -32,7 +33,7 @@ def test_policies_of_an_on_policy_run(run: RunFolder, tmp_path: Path, determinis
     assert [row["step"] for row in rows] == [20, 40]
     assert json.loads((tmp_path / "evaluation.json").read_text())["checkpoints"] == rows
     seeds = [[(3 + agent, 40, episode) for episode in range(2)] for agent in range(2)]
-    with Evaluator("Rooms-v0", OPTIONS, 0, make_screen, screen_return) as evaluator:
+    with Evaluator("Rooms-v0", OPTIONS, 0) as evaluator:
         evaluator.start(run.load_policy(40), seeds, deterministic)
         returns, lengths = evaluator.wait()
     assert rows[-1]["extrinsic_return"] == returns.mean()
@@ -79,8 +80,11 @@ def test_policies_learned_offline_from_it(run: RunFolder, tmp_path: Path) -> Non
 
 
 def test_no_parameters_are_random_actions() -> None:
-    env = make_screen("Rooms-v0", max_episode_steps=200)
-    first, again, other = (run_screen_episode(env, {}, (0, 0, seed), False) for seed in (1, 1, 2))
-    np.testing.assert_array_equal(first.frames, again.frames)
+    env = make_env("Rooms-v0", max_episode_steps=200)
+    spec, policy = describe("Rooms-v0", max_episode_steps=200), policy_of({}, env.action_space)
+    first, again, other = (
+        record_episode(spec, env, policy, (0, 0, seed), False) for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(first.observations, again.observations)
     assert (np.bincount(first.actions, minlength=5) > 15).all()
     assert first.actions.tolist() != other.actions.tolist()

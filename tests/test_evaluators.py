@@ -1,11 +1,15 @@
 """Episodes in processes of their own are those that `element evaluate` runs."""
 
+import os
+import signal
+
 import numpy as np
 import pytest
 
-from element_rl.acting.episodes import run_episode
-from element_rl.acting.evaluators import Evaluator
-from element_rl.envs.robots import describe, make_env
+from element_rl.acting.episode import record_episode
+from element_rl.acting.evaluator import Evaluator
+from element_rl.acting.policies import policy_of
+from element_rl.envs.make import describe, make_env
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -26,8 +30,9 @@ def test_an_evaluation_is_the_episode_of_evaluate(workers: int, deterministic: b
     )
     for agent, own in enumerate(seeds):
         policy = {name: array[agent] for name, array in parameters.items()}
-        expected = [run_episode(spec, env, policy, seed, deterministic).total for seed in own]
-        np.testing.assert_allclose(returns[agent], expected, rtol=1e-12)
+        acting = policy_of(policy, env.action_space)
+        episodes = [record_episode(spec, env, acting, seed, deterministic) for seed in own]
+        np.testing.assert_array_equal(returns[agent], [episode.total for episode in episodes])
     env.close()
     assert (lengths == 20).all()
 
@@ -38,8 +43,9 @@ def test_a_worker_that_dies_is_reported() -> None:
             {"weight_0": np.zeros((1, 3, 2)), "bias_0": np.zeros((1, 2))},
             [[(0, 0, e) for e in range(200)]],
         )
-        for process in evaluator._pool._processes.values():
-            process.kill()
+        for worker in evaluator._workers:
+            assert worker.pid is not None
+            os.kill(worker.pid, signal.SIGKILL)
         with pytest.raises(
             ValueError, match=r"died, perhaps for want of memory: try again with fewer --workers"
         ):

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from element_rl.acting.collector import Chunk, Collector
+from element_rl.acting.collector import Chunk, ProcessCollector
 from element_rl.agents import sac
 from element_rl.agents.sac import Batch, SACConfig
 from element_rl.memory.graph import GraphConfig
@@ -36,7 +36,7 @@ def chunks() -> tuple[list[Chunk], object]:
 
 def collected_chunks(number: int = 12, num_envs: int = 1) -> tuple[list[Chunk], object]:
     options = {"max_episode_steps": 60}
-    with Collector(
+    with ProcessCollector(
         ENV, [3, 4], CHUNK, None, {}, options, num_workers=0, num_envs=num_envs
     ) as collector:
         collected = []

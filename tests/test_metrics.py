@@ -3,8 +3,7 @@
 import numpy as np
 
 from element_rl.acting.collector import Chunk
-from element_rl.envs.robots import describe
-from element_rl.envs.screens import describe_screen
+from element_rl.envs.make import describe
 from element_rl.replay.ledger import Ledger
 from element_rl.runs.metrics_log import best_episodes
 from element_rl.training.off_policy.measures import Tracker
@@ -72,8 +71,8 @@ def test_checkpoints_keep_it_and_older_ones_can_be_read() -> None:
 
 
 def test_the_same_on_screens() -> None:
-    arrays = Measures(describe_screen("Rooms-v0"), 1, 4).to_arrays()
-    older = Measures(describe_screen("Rooms-v0"), 1, 4)
+    arrays = Measures(describe("Rooms-v0"), 1, 4).to_arrays()
+    older = Measures(describe("Rooms-v0"), 1, 4)
     older.restore({name: array for name, array in arrays.items() if not name.startswith("best_")})
     assert best_episodes(older.best_return.tolist(), older.best_length.tolist())["best_length"] == [
         None

@@ -14,13 +14,13 @@ from own_world import SCREEN, START, WALK
 
 import element_rl.training.off_policy.config
 from element_rl import plots
-from element_rl.acting.rollout_actor import Actor, Surroundings
+from element_rl.acting.rollout_actor import RolloutActor, RolloutSettings
 from element_rl.cli import main
 from element_rl.commands.training import default_folder
 from element_rl.datasets.minari_files import read_dataset
+from element_rl.envs.make import describe, env_maker, is_screen
 from element_rl.envs.names import registration_of, with_package
-from element_rl.envs.robots import can_fall, describe
-from element_rl.envs.screens import describe_screen, is_screen
+from element_rl.envs.robots import can_fall
 from element_rl.evaluate.checkpoints import evaluate
 from element_rl.runs.folder import RunFolder
 from element_rl.studies.engine.grid import Cell
@@ -197,13 +197,13 @@ def test_screens_too() -> None:
     config, spec = resolved(OnPolicyConfig(SCREEN))
     assert config.env == spec.name == SCREEN
     assert is_screen(SCREEN)
-    surroundings = Surroundings(spec, registration_of(SCREEN), {}, 5, 8, {})
+    settings = RolloutSettings(spec, env_maker(SCREEN, {}), 5, 8, {})
     own_world.forget()  # a worker has the registration, not the import
     arrays: Any = {}
-    assert Actor(surroundings, 0, 0, arrays).env.spec.id == "own/Screen-v0"
+    assert RolloutActor(settings, 0, 0, None, arrays).running.env.spec.id == "own/Screen-v0"
     named = with_package(registration_of(SCREEN), SCREEN)
     assert (named.id, named.entry_point) == (SCREEN, "own_world:Screen")
-    assert describe_screen("rooms").name == "Rooms-v0"
+    assert describe("rooms").name == "Rooms-v0"
 
 
 def test_the_package_is_no_part_of_what_a_robot_is() -> None:

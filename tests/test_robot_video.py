@@ -19,7 +19,7 @@ from gymnasium.envs.mujoco import MujocoEnv
 from imageio_ffmpeg import get_ffmpeg_exe
 
 from element_rl.agents.sac import SACConfig
-from element_rl.envs.robots import make_env
+from element_rl.envs.make import make_env
 from element_rl.evaluate.checkpoints import film
 from element_rl.evaluate.video import follow_robot, followed_body, tracking_camera
 from element_rl.runs.folder import RunError, RunFolder
@@ -76,7 +76,9 @@ MODEL = """
 <mujoco>
   <worldbody>
     <geom type="plane" size="40 40 1"/>{post}
-    <body name="{name}" pos="0 0 1"><freejoint/><geom type="sphere" size="0.2"/><body><geom size="0.1"/></body></body>
+    <body name="{name}" pos="0 0 1">
+      <freejoint/><geom type="sphere" size="0.2"/><body><geom size="0.1"/></body>
+    </body>
   </worldbody>
 </mujoco>
 """

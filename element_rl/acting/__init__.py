@@ -1,1 +1,1 @@
-"""Acting in environments on the host, in processes that load no JAX; so nothing is imported here."""
+"""Acting in environments on the host, in processes that load no JAX; nothing is imported here."""

@@ -18,18 +18,19 @@ before it.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import gymnasium
 import numpy as np
 from jaxtyping import Float
 
-from element_rl.envs.robots import EnvSpec, make_env, position_of
+from element_rl.acting.episode import RunningEpisode
+from element_rl.acting.processes import Layout, sentence
+from element_rl.envs.make import EnvMaker
+from element_rl.envs.spec import EnvSpec
 
 Policy = Callable[[Mapping[str, np.ndarray], np.ndarray, np.ndarray], np.ndarray]
 """``policy(parameters, observation [O], standard normal noise [A]) -> action [A] in [-1, 1]``"""
 
-_EPISODE_STREAM = 1_000_003
+EPISODE_STREAM = 1_000_003
 
 
 class CollectorError(ValueError):
@@ -41,9 +42,7 @@ class Population:
     """What every worker has to know of all agents."""
 
     spec: EnvSpec
-    # workers do not run the user's code that registered it
-    registration: gymnasium.envs.registration.EnvSpec
-    env_options: Mapping[str, Any]
+    make_env: EnvMaker
     agent_seeds: tuple[int, ...]
     chunk_steps: int
     policy: Policy | None
@@ -66,7 +65,7 @@ class Population:
         an episode."""
         return 2 * self.env_steps
 
-    def array_layout(self) -> dict[str, tuple[tuple[int, ...], type]]:
+    def array_layout(self) -> Layout:
         """Shape and type of every array the processes share. All are double: axis 0 is the side of
         the buffer."""
         agents, environments = (2, len(self.agent_seeds)), (2, self.num_rows)
@@ -108,7 +107,6 @@ class ActorGroup:
     def __init__(
         self, population: Population, rows: Sequence[int], arrays: Mapping[str, np.ndarray]
     ) -> None:
-        gymnasium.registry.setdefault(population.registration.id, population.registration)
         self.actors = {row: Actor(population, row) for row in rows}
         self._population, self._arrays = population, arrays
         # Views made once: a step should find its arrays, not make them.
@@ -137,7 +135,7 @@ class ActorGroup:
                 count = actor.act(chunk_index, self._records[record_side][row], parameters)
             except Exception as error:
                 raise CollectorError(
-                    f"{actor.name} failed in chunk {chunk_index}: {_sentence(error)}"
+                    f"{actor.name} failed in chunk {chunk_index}: {sentence(error)}"
                 ) from error
             self._arrays["count"][record_side, row] = count
             self._arrays["episode_index"][record_side, row] = actor.episode_index
@@ -151,12 +149,12 @@ class ActorGroup:
                 observations[row] = self.actors[row].reenact(episode_index, actions)
             except Exception as error:
                 name = self.actors[row].name
-                raise CollectorError(f"{name} could not be resumed: {_sentence(error)}") from error
+                raise CollectorError(f"{name} could not be resumed: {sentence(error)}") from error
         return observations
 
     def close(self) -> None:
         for actor in self.actors.values():
-            actor.env.close()
+            actor.episode.env.close()
 
 
 class Actor:
@@ -168,16 +166,11 @@ class Actor:
             f", environment {self.index}," if population.num_envs > 1 else ""
         )
         self.spec = population.spec
-        # it is registered: see ActorGroup
-        self.env = make_env(population.registration.id, **population.env_options)
+        self.episode = RunningEpisode(self.spec, population.make_env())
         self.policy = population.policy
         self.chunk_steps = population.env_steps
         self.seed = population.agent_seeds[agent]
         self.episode_index = -1
-        self.episode_step = 0
-        low, high = np.asarray(self.spec.action_low), np.asarray(self.spec.action_high)
-        self._centre, self._half_range = (low + high) / 2, (high - low) / 2
-        self._action_dtype = self.env.action_space.dtype
 
     def act(
         self,
@@ -189,18 +182,10 @@ class Actor:
         written."""
         if self.episode_index < 0:
             self._begin_episode(0)
-        first_episode, first_step = self.episode_index, self.episode_step
-        observations, positions, actions, rewards, terminations, truncations, final = (
-            records[field]
-            for field in (
-                "observation",
-                "position",
-                "action",
-                "extrinsic_reward",
-                "terminated",
-                "truncated",
-                "final",
-            )
+        episode = self.episode
+        first_episode, first_step = self.episode_index, episode.steps
+        observations, actions, rewards, terminations, truncations, final, positions = (
+            records[field] for field in RECORD_FIELDS
         )
         for array in (actions, rewards, terminations, truncations, final):
             array[:] = 0
@@ -208,23 +193,19 @@ class Actor:
         count = 0
         try:
             for noise in self._noise(chunk_index, uniform=parameters is None):
-                observations[count] = self._observation
-                positions[count] = self._position
+                observations[count], positions[count] = episode.observation, episode.position
                 action = (
                     noise
                     if parameters is None or policy is None
                     else policy(parameters, observations[count], noise)
                 )
                 actions[count] = action
-                rewards[count], terminated, truncated = self._step(action)
+                rewards[count], terminated, truncated = episode.step(action)
                 count += 1
                 if terminated or truncated:
                     terminations[count - 1], truncations[count - 1] = terminated, truncated
-                    observations[count], positions[count], final[count] = (
-                        self._observation,
-                        self._position,
-                        True,
-                    )
+                    observations[count], positions[count] = episode.observation, episode.position
+                    final[count] = True
                     count += 1
                     self._begin_episode(self.episode_index + 1)
         except Exception:
@@ -239,32 +220,16 @@ class Actor:
         self, episode_index: int, actions: Float[np.ndarray, "T A"]
     ) -> Float[np.ndarray, " O"]:
         """Reset to an episode and take the actions it had seen; its observation then."""
-        self._begin_episode(episode_index)
-        for step, action in enumerate(actions):
-            _, terminated, truncated = self._step(action)
-            if terminated or truncated:
-                raise ValueError(
-                    f"episode {episode_index} ended after {step + 1} of its {len(actions)} "
-                    "recorded actions, so they "
-                    f"were not recorded in this {self.spec.name}"
-                )
-        return self._observation.astype(np.float32)
+        self.episode_index = episode_index
+        self.episode.live_again(episode_index, self._episode_seed(), actions)
+        return self.episode.observation.astype(np.float32)
 
     def _begin_episode(self, episode_index: int) -> None:
-        self._observation, info = self.env.reset(
-            seed=episode_seed(self.seed, episode_index, self.index)
-        )
-        self._position = position_of(self.spec, self._observation, info, self.env)
-        self.episode_index, self.episode_step = episode_index, 0
+        self.episode_index = episode_index
+        self.episode.begin(self._episode_seed())
 
-    def _step(self, action: np.ndarray) -> tuple[float, bool, bool]:
-        # In float64, so that ±1 is exactly the bound and a robot with bounds ±1 gets exactly the
-        # policy's action.
-        scaled = (action * self._half_range + self._centre).astype(self._action_dtype)
-        self._observation, reward, terminated, truncated, info = self.env.step(scaled)
-        self._position = position_of(self.spec, self._observation, info, self.env)
-        self.episode_step += 1
-        return reward, terminated, truncated
+    def _episode_seed(self) -> int:
+        return episode_seed(self.seed, self.episode_index, self.index)
 
     def _noise(self, chunk_index: int, uniform: bool) -> Float[np.ndarray, "T A"]:
         generator = np.random.default_rng([self.seed, chunk_index, *_suffix(self.index)])
@@ -296,22 +261,16 @@ class Actor:
         )
         raise ValueError(
             f"{field} is {np.array2string(records[field][record], threshold=8)} at step {step} of "
-            f"episode {episode}; "
-            f"it came from {source}"
+            f"episode {episode}; it came from {source}"
         )
 
 
 def episode_seed(agent_seed: int, episode_index: int, env: int = 0) -> int:
     """What an environment of an agent is reset with for an episode."""
-    entropy = [agent_seed, _EPISODE_STREAM, episode_index, *_suffix(env)]
+    entropy = [agent_seed, EPISODE_STREAM, episode_index, *_suffix(env)]
     return int(np.random.SeedSequence(entropy).generate_state(1)[0])
 
 
 def _suffix(env: int) -> tuple[int, ...]:
     """What tells the random streams of an agent's environments apart; nothing for its first."""
     return (env,) if env else ()
-
-
-def _sentence(error: BaseException) -> str:
-    text = " ".join(str(error).split()).rstrip(".")
-    return f"{text}." if isinstance(error, ValueError) else f"{type(error).__name__}: {text}."

@@ -6,11 +6,14 @@ environment. So nothing happens per step but the step: the agents act for a chun
 steps, shared evenly by their environments, on a policy frozen for the chunk, in processes of their
 own, while the accelerator makes its updates; the main process only starts and joins chunks.
 
-    with Collector("Ant", agent_seeds=[0, 1], chunk_steps=64, policy=policy, parameter_shapes=shapes) as collector:
+    with ProcessCollector("Ant", [0, 1], 64, policy, parameter_shapes) as collector:
         for chunk_index in range(1000):
-            collector.start(chunk_index, parameters)        # returns at once
-            ...                                             # let the accelerator work on what is there
+            collector.start(chunk_index, parameters)    # returns at once
+            ...                                         # let the accelerator work on what is there
             chunk = collector.wait()
+
+`Collector` is what a training loop needs of it, so that agents may act elsewhere;
+`ProcessCollector` has them act on the host.
 
 What is collected depends on the seeds, the chunk indices and the parameters, never on the number of
 processes or their scheduling: an agent in a population does what it does alone. (One reservation:
@@ -19,11 +22,10 @@ matrix product differently.) With ``parameters=None`` the agents act uniformly a
 also how to measure the speed of the environments alone.
 """
 
-import contextlib
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int32, Int64, Integer
@@ -37,15 +39,17 @@ from element_rl.acting.actors import (
     parameter_key,
 )
 from element_rl.acting.cores import usable_cores
-from element_rl.acting.workers import (
+from element_rl.acting.processes import (
+    AnyWorker,
+    LocalWorker,
+    SharedArrays,
     Worker,
-    local_arrays,
-    start_workers,
+    WorkerFailure,
     stop_workers,
-    workers_that_answered,
+    that_answered,
 )
-from element_rl.envs.names import registration_of
-from element_rl.envs.robots import EnvSpec, describe
+from element_rl.envs.make import describe, env_maker
+from element_rl.envs.spec import EnvSpec
 
 MAX_WORKERS = 64
 
@@ -75,8 +79,48 @@ class Chunk:
     episode_index: Int64[np.ndarray, " L"]  # the episode that runs after this chunk, for `resume`
 
 
-class Collector:
-    """Environments of a population of agents; see the head of this module.
+@runtime_checkable
+class Collector(Protocol):
+    """What collects the steps of a population of agents."""
+
+    spec: EnvSpec
+
+    def start(
+        self, chunk_index: int, parameters: Mapping[str, np.ndarray] | Literal["as set"] | None
+    ) -> None:
+        """Begin a chunk and return.
+
+        ``parameters`` [P, ...] are copied; "as set": those that `set_parameters` was given last, or
+        of the last chunk; None: uniform random actions in [-1, 1].
+        """
+
+    def set_parameters(self, parameters: Mapping[str, np.ndarray]) -> None:
+        """Copy parameters for the next chunk; allowed while a chunk is under way, which does not
+        see them."""
+
+    def wait(self) -> Chunk:
+        """Block until the chunk under way is complete. A failure closes the collector and raises
+        CollectorError."""
+
+    def resume(
+        self,
+        episode_indices: Sequence[int] | Integer[np.ndarray, " L"],
+        actions: Sequence[Float[np.ndarray, "_ A"]],
+    ) -> Float32[np.ndarray, "L O"]:
+        """Re-enact the episode that runs in each environment: reset it with its seed and take its
+        recorded actions.
+
+        ``actions[l]`` [t, A] are those recorded since the start of episode ``episode_indices[l]``,
+        on the policy's scale. The next chunk continues exactly there. Returns the observations
+        there.
+        """
+
+    def close(self) -> None:
+        """End all acting. What `wait` returned stays readable. May be called again."""
+
+
+class ProcessCollector:
+    """A `Collector` in processes on the host; see the head of this module.
 
     ``env``: its name, or its description where that is known already. With a name it is described
     first. ``policy`` is a function of an importable module (it is sent to other processes);
@@ -97,11 +141,10 @@ class Collector:
     ) -> None:
         _refuse_bad_sizes(agent_seeds, chunk_steps, num_workers, num_envs)
         options = dict(env_options or {})
-        self.spec = env if isinstance(env, EnvSpec) else describe(env, **options)
+        self.spec = env if isinstance(env, EnvSpec) else describe(env, (), (), "vectors", **options)
         self._population = Population(
             spec=self.spec,
-            registration=registration_of(self.spec.name),
-            env_options=options,
+            make_env=env_maker(self.spec.name, options),
             agent_seeds=tuple(int(seed) for seed in agent_seeds),
             chunk_steps=chunk_steps,
             policy=policy,
@@ -111,17 +154,11 @@ class Collector:
         rows = self._population.num_rows
         usual = min(MAX_WORKERS, max(len(agent_seeds), min(rows, usable_cores())))
         self.num_workers = min(rows, usual if num_workers is None else num_workers)
-        self._workers: list[Worker] = []
-        self._group: ActorGroup | None = None
-        if self.num_workers > 0:
-            self._workers, self._arrays = start_workers(self._population, self.num_workers)
-        else:
-            self._arrays = local_arrays(self._population)
-            self._group = ActorGroup(self._population, range(rows), self._arrays)
-        self._finalizer = weakref.finalize(self, stop_workers, self._workers)
+        self._workers, self._arrays = _started(self._population, self.num_workers)
+        self._finalizer = weakref.finalize(self, stop_workers, list(self._workers))
         # arguments of `act` of the chunk under way
         self._running: tuple[int, int, int | None] | None = None
-        self._waiting: list[Worker] = []  # workers that have not answered yet
+        self._waiting: list[AnyWorker] = []  # that have not answered yet
         self._record_side = 0
         self._parameter_side = 0  # the side that the latest chunk acted on
         self._next_parameter_side = 0
@@ -129,11 +166,6 @@ class Collector:
     def start(
         self, chunk_index: int, parameters: Mapping[str, np.ndarray] | Literal["as set"] | None
     ) -> None:
-        """Begin a chunk and return.
-
-        ``parameters`` [P, ...] are copied; "as set": those that `set_parameters` was given last, or
-        of the last chunk; None: uniform random actions in [-1, 1].
-        """
         self._refuse_if_unready()
         if parameters is None:
             side = None
@@ -147,8 +179,6 @@ class Collector:
             self._send(worker, "act", *self._running)
 
     def set_parameters(self, parameters: Mapping[str, np.ndarray]) -> None:
-        """Copy parameters for the next chunk; allowed while a chunk is under way, which does not
-        see them."""
         if self._population.policy is None:
             raise ValueError(
                 "This collector was made without a policy; start its chunks with parameters=None."
@@ -172,15 +202,10 @@ class Collector:
             self._arrays[parameter_key(name)][self._next_parameter_side] = parameters[name]
 
     def wait(self) -> Chunk:
-        """Block until the chunk under way is complete. A failure closes the collector and raises
-        CollectorError."""
         if self._running is None:
             raise RuntimeError("No chunk is under way; call start first.")
         chunk_index, side, _ = self._running
-        with self._closed_on_failure():
-            if self._group is not None:
-                self._group.act(*self._running)
-            self._receive(f"in chunk {chunk_index}")
+        self._answers(f"in chunk {chunk_index}")
         self._running = None
         fields = (*RECORD_FIELDS, "count", "episode_index")
         return Chunk(**{field: self._arrays[field][side] for field in fields})
@@ -190,75 +215,83 @@ class Collector:
         episode_indices: Sequence[int] | Integer[np.ndarray, " L"],
         actions: Sequence[Float[np.ndarray, "_ A"]],
     ) -> Float32[np.ndarray, "L O"]:
-        """Re-enact the episode that runs in each environment: reset it with its seed and take its
-        recorded actions.
-
-        ``actions[l]`` [t, A] are those recorded since the start of episode ``episode_indices[l]``,
-        on the policy's scale. The next chunk continues exactly there. Returns the observations
-        there.
-        """
         self._refuse_if_unready()
         if not len(episode_indices) == len(actions) == self._population.num_rows:
             raise ValueError(
                 f"There are {self._population.num_rows} environments to resume, but "
-                f"{len(episode_indices)} episode "
-                f"indices and {len(actions)} lists of actions."
+                f"{len(episode_indices)} episode indices and {len(actions)} lists of actions."
             )
         episodes = [
             (int(index), np.asarray(taken))
             for index, taken in zip(episode_indices, actions, strict=True)
         ]
-        with self._closed_on_failure():
-            if self._group is not None:
-                observations = self._group.reenact(dict(enumerate(episodes)))
-            else:
-                for worker in self._workers:
-                    self._send(worker, "reenact", {row: episodes[row] for row in worker.rows})
-                shares = self._receive("while its episode was re-enacted")
-                observations = {
-                    row: observation for share in shares for row, observation in share.items()
-                }
+        for worker, rows in self._workers.items():
+            self._send(worker, "reenact", {row: episodes[row] for row in rows})
+        observations: dict[int, np.ndarray] = {}
+        for share in self._answers("while its episode was re-enacted"):
+            observations |= share
         return np.stack([observations[row] for row in range(len(episodes))])
 
     def close(self) -> None:
-        """End the worker processes. What `wait` returned stays readable. May be called again."""
         self._running = None
-        if self._group is not None and self._finalizer.alive:
-            self._group.close()
         self._finalizer()
 
-    def __enter__(self) -> "Collector":
+    def __enter__(self) -> "ProcessCollector":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _send(self, worker: Worker, command: str, *arguments: Any) -> None:
+    def _send(self, worker: AnyWorker, command: str, *arguments: Any) -> None:
         worker.send(command, *arguments)
         self._waiting.append(worker)
 
-    def _receive(self, when: str) -> list[Any]:
+    def _answers(self, when: str) -> list[Any]:
         """The answers of all workers, in any order, so that the first failure is known at once."""
         answers = []
         while self._waiting:
-            for worker in workers_that_answered(self._waiting):
-                answers.append(worker.receive(when))
+            for worker in that_answered(self._waiting):
+                try:
+                    answers.append(worker.receive())
+                except WorkerFailure as failure:
+                    message = self._message(self._workers[worker], failure, when)
+                    self.close()
+                    raise CollectorError(message) from failure
                 self._waiting.remove(worker)  # only now: an interrupted wait may be taken up again
         return answers
 
-    @contextlib.contextmanager
-    def _closed_on_failure(self) -> Iterator[None]:
-        try:
-            yield
-        except CollectorError:
-            self.close()
-            raise
+    def _message(self, rows: Sequence[int], failure: WorkerFailure, when: str) -> str:
+        agents = sorted({row // self._population.num_envs for row in rows})
+        first, last = agents[0], agents[-1]
+        whose = f"agent {first}" if first == last else f"agents {first} to {last}"
+        if failure.when == "call":
+            return str(failure)
+        if failure.when == "start":
+            return f"The worker process of {whose} could not start: {failure}"
+        return f"The worker process of {whose} died {when} ({failure})."
 
     def _refuse_if_unready(self) -> None:
         if not self._finalizer.alive:
             raise RuntimeError("This collector is closed.")
         if self._running is not None or self._waiting:
             raise RuntimeError("A chunk is under way; call wait first.")
+
+
+def _started(
+    population: Population, num_workers: int
+) -> tuple[dict[AnyWorker, list[int]], dict[str, np.ndarray]]:
+    """The population shared among processes: each with the environments that it has, and the arrays
+    that they share with this one."""
+    kind, shared = Worker if num_workers else LocalWorker, SharedArrays(population.array_layout())
+    workers: dict[AnyWorker, list[int]] = {}
+    try:
+        for share in np.array_split(np.arange(population.num_rows), max(num_workers, 1)):
+            rows = share.tolist()
+            workers[kind(f"actors-{rows[0]}", ActorGroup, (population, rows), shared)] = rows
+    except BaseException:
+        stop_workers(list(workers))
+        raise
+    return workers, shared.views()
 
 
 def _refuse_bad_sizes(

@@ -10,35 +10,29 @@ has to be kept:
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import gymnasium
 import numpy as np
 
+from element_rl.acting.actors import EPISODE_STREAM, parameter_key
+from element_rl.acting.episode import RunningEpisode
 from element_rl.acting.host_a3c import act
-from element_rl.acting.rollout import Place
-from element_rl.envs.screens import ScreenSpec, make_screen
-
-_EPISODE_STREAM = 1_000_003
-
-Facts = tuple[int, bool, bool, bool, int]
-"""Of a rollout in the arrays: its length, whether it begins an episode, terminated, truncated, and
-the episode's seed."""
+from element_rl.acting.processes import Layout
+from element_rl.acting.rollout import Place, Rollout
+from element_rl.envs.make import EnvMaker
+from element_rl.envs.spec import EnvSpec
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class RolloutSettings:
     """What every worker has to know."""
 
-    spec: ScreenSpec
-    # workers do not run the user's code that registered it
-    registration: gymnasium.envs.registration.EnvSpec
-    env_options: Mapping[str, Any]
+    spec: EnvSpec
+    make_env: EnvMaker
     local_steps: int
     hidden_size: int
     parameter_shapes: Mapping[str, tuple[int, ...]]  # empty: actions are uniformly random
 
-    def array_layout(self) -> dict[str, tuple[tuple[int, ...], type]]:
+    def array_layout(self) -> Layout:
         """Shape and type of every array that a worker shares with the main process."""
         frames = self.local_steps + 1
         return {
@@ -55,97 +49,92 @@ class Surroundings:
         }
 
 
-def parameter_key(name: str) -> str:
-    return f"parameter/{name}"
+@dataclass(frozen=True)
+class Facts:
+    """What a worker says of the rollout that it has left in the arrays."""
+
+    steps: int
+    begins: bool  # an episode
+    terminated: bool
+    truncated: bool
+    episode_seed: int
 
 
-class Actor:
+class RolloutActor:
     """An environment, and how far its episode has come. Its episode outlives the rollouts."""
 
     def __init__(
-        self, surroundings: Surroundings, seed: int, worker: int, arrays: Mapping[str, np.ndarray]
+        self,
+        settings: RolloutSettings,
+        seed: int,
+        worker: int,
+        place: Place | None,
+        arrays: Mapping[str, np.ndarray],
     ) -> None:
-        gymnasium.registry.setdefault(surroundings.registration.id, surroundings.registration)
-        self.surroundings, self.seed, self.worker, self.arrays = surroundings, seed, worker, arrays
-        self.env = make_screen(surroundings.registration.id, **surroundings.env_options)
-        self.parameters = {
-            name: arrays[parameter_key(name)] for name in surroundings.parameter_shapes
-        }
-        self.rollouts = self.episode = 0
-        self.lstm = np.zeros((2, surroundings.hidden_size), np.float32)
-        self._frame: np.ndarray | None = None  # None: the next rollout begins with a reset
+        """Begins where a worker was, by living its episode again; at None with its first."""
+        self.settings, self.seed, self.worker, self.arrays = settings, seed, worker, arrays
+        self.running = RunningEpisode(settings.spec, settings.make_env())
+        self.parameters = {name: arrays[parameter_key(name)] for name in settings.parameter_shapes}
+        place = place or Place.first(settings.hidden_size)
+        self.rollouts, self.episode, self.lstm = place.rollouts, place.episode, place.lstm.copy()
+        self._ended = not len(place.actions)  # then the next rollout begins with a reset
+        if not self._ended:
+            self.running.live_again(place.episode, self._episode_seed(), place.actions)
 
     def act(self, steps: int) -> Facts:
         """Take `steps` steps, or as many as the episode has left, into the arrays."""
-        arrays, begins = self.arrays, self._frame is None
+        arrays, running, begins = self.arrays, self.running, self._ended
         if begins:
-            self._reset()
+            running.begin(self._episode_seed())
+            self.lstm = np.zeros_like(self.lstm)
         uniforms = np.random.default_rng([self.seed, self.worker, self.rollouts]).random(steps)
         arrays["lstm"][:] = self.lstm
-        arrays["frames"][0], arrays["positions"][0] = self._frame, self._position
+        arrays["frames"][0], arrays["positions"][0] = running.observation, running.position
         count, terminated, truncated = 0, False, False
         while count < steps and not (terminated or truncated):
             action = self._chosen(float(uniforms[count]))
-            reward, terminated, truncated = self._step(action)
+            reward, terminated, truncated = running.step(action)
             arrays["actions"][count], arrays["rewards"][count] = action, reward
             count += 1
-            arrays["frames"][count], arrays["positions"][count] = self._frame, self._position
-        if not np.isfinite(arrays["rewards"][:count]).all():
-            raise ValueError(
-                f"{self.surroundings.spec.name} gave a reward that is no finite number"
+            arrays["frames"][count], arrays["positions"][count] = (
+                running.observation,
+                running.position,
             )
+        if not np.isfinite(arrays["rewards"][:count]).all():
+            raise ValueError(f"{self.settings.spec.name} gave a reward that is no finite number")
         arrays["lstm_after"][:] = self.lstm
-        facts = (
-            count,
-            begins,
-            bool(terminated),
-            bool(truncated),
-            episode_seed(self.seed, self.worker, self.episode),
-        )
+        facts = Facts(count, begins, bool(terminated), bool(truncated), self._episode_seed())
         self.rollouts += 1
-        if terminated or truncated:
-            self.episode, self._frame = self.episode + 1, None
+        self._ended = bool(terminated or truncated)
+        self.episode += self._ended
         return facts
 
-    def go_to(self, place: Place) -> None:
-        """Be where a worker was, by resetting to its episode and taking its actions again."""
-        self.rollouts, self.episode, self._frame = place.rollouts, place.episode, None
-        if not len(place.actions):
-            return
-        self._reset()
-        for step, action in enumerate(place.actions):
-            _, terminated, truncated = self._step(int(action))
-            if terminated or truncated:
-                raise ValueError(
-                    f"episode {place.episode} ended after {step + 1} of its {len(place.actions)} "
-                    "recorded actions, so they "
-                    f"were not recorded in this {self.surroundings.spec.name}"
-                )
-        self.lstm = place.lstm.copy()
-
     def close(self) -> None:
-        self.env.close()
+        self.running.env.close()
 
     def _chosen(self, uniform: float) -> int:
         if not self.parameters:
-            return int(uniform * self.surroundings.spec.actions)
-        assert self._frame is not None
-        action, self.lstm = act(self.parameters, self._frame, self.lstm, uniform)
+            return int(uniform * self.settings.spec.actions)
+        action, self.lstm = act(self.parameters, self.running.observation, self.lstm, uniform)
         return action
 
-    def _reset(self) -> None:
-        self._frame, info = self.env.reset(seed=episode_seed(self.seed, self.worker, self.episode))
-        self._position = info["position"]
-        self.lstm = np.zeros_like(self.lstm)
-
-    def _step(self, action: int) -> tuple[float, bool, bool]:
-        self._frame, reward, terminated, truncated, info = self.env.step(action)
-        self._position = info["position"]
-        return float(reward), terminated, truncated
+    def _episode_seed(self) -> int:
+        """What the worker's environment is reset with for its episode."""
+        entropy = [self.seed, self.worker, EPISODE_STREAM, self.episode]
+        return int(np.random.SeedSequence(entropy).generate_state(1)[0])
 
 
-def episode_seed(agent_seed: int, worker: int, episode: int) -> int:
-    """What a worker's environment is reset with for an episode."""
-    return int(
-        np.random.SeedSequence([agent_seed, worker, _EPISODE_STREAM, episode]).generate_state(1)[0]
+def rollout_of(arrays: Mapping[str, np.ndarray], facts: Facts) -> Rollout:
+    """The rollout that a worker has left in its arrays, whose views it is."""
+    return Rollout(
+        frames=arrays["frames"][: facts.steps + 1],
+        actions=arrays["actions"][: facts.steps],
+        rewards=arrays["rewards"][: facts.steps],
+        positions=arrays["positions"][: facts.steps + 1],
+        begins=facts.begins,
+        terminated=facts.terminated,
+        truncated=facts.truncated,
+        lstm=arrays["lstm"],
+        lstm_after=arrays["lstm_after"],
+        episode_seed=facts.episode_seed,
     )

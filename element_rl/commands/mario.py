@@ -2,7 +2,7 @@
 
 from element_rl.commands.on_policy import COMMAND, OnPolicyCommand
 from element_rl.commands.training import run_training
-from element_rl.envs.screens import MARIO
+from element_rl.envs.names import MARIO
 from element_rl.training.on_policy.config import OnPolicyConfig
 
 

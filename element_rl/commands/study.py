@@ -18,8 +18,7 @@ from rich.progress import Progress, TextColumn
 
 from element_rl.commands.bars import ONE_LINE, draws_bars, row_columns
 from element_rl.commands.options import read_options
-from element_rl.envs.robots import describe
-from element_rl.envs.screens import describe_screen, is_screen
+from element_rl.envs.make import describe, is_screen
 from element_rl.runs.stopping import INTERRUPTED, stop_signals
 from element_rl.studies.engine.grid import (
     Cell,
@@ -243,7 +242,7 @@ def _full_name(env: str, study: Study, scale: Scale) -> str:
             f"The study {study.name} is of robots, and {env} shows images: choose a robot, or the "
             "study coverage, episodic-entropy, trajectories, offline or transfer."
         )
-    spec = describe_screen(env) if is_screen(env) else describe(env)
+    spec = describe(env)
     if study.needs_map and spec.coverage_bounds is None:
         raise ValueError(
             f"The study {study.name} asks where agents have been, and {spec.name} has no coverage "

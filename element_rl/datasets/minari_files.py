@@ -55,7 +55,7 @@ class Dataset:
     name: str  # Minari id
     episodes: Episodes  # actions on the policy's scale: [-1, 1], or the number of a choice
     env: str | None  # Gymnasium id of its environment, where the dataset names one
-    env_options: Mapping[str, Any]  # for `envs.robots.make_env`
+    env_options: Mapping[str, Any]  # for `envs.make.make_env`
     observation_space: gymnasium.Space
     action_space: gymnasium.Space
 

@@ -3,7 +3,7 @@ entropy tell episodes apart?"""
 
 from element_rl.doctor.findings import Finding
 from element_rl.doctor.trial import Trial, TrialSettings
-from element_rl.envs.robots import describe
+from element_rl.envs.make import describe
 from element_rl.rewards.element import ElementReward
 from element_rl.rewards.entropy_range import advice, seen_episodes, sentence
 
@@ -11,7 +11,7 @@ from element_rl.rewards.entropy_range import advice, seen_episodes, sentence
 def check_explore(settings: TrialSettings) -> Finding:
     """`element explore` takes environments of flat vectors and continuous actions."""
     try:
-        spec = describe(settings.env, **settings.env_options)
+        spec = describe(settings.env, (), (), "vectors", **settings.env_options)
     except ValueError as error:
         advised = (
             "The bonus itself works with other learners (docs/sb3.md, docs/wrapper.md; on images: "

@@ -234,7 +234,7 @@ def check_disk(out: Path) -> Finding:
 
 def check_mujoco(env: str = "Hopper-v5") -> Finding:
     """A robot can be simulated."""
-    from element_rl.envs.robots import make_env
+    from element_rl.envs.make import make_env
 
     try:
         made = make_env(env)

@@ -15,7 +15,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 import element_rl.envs.rooms  # noqa: F401 (registers Rooms-v0)
-from element_rl.envs.robots import HEALTH_OPTION, can_fall, make_env
+from element_rl.envs.make import make_plain_env
+from element_rl.envs.robots import HEALTH_OPTION, can_fall
 from element_rl.integrations import IntrinsicReward
 from element_rl.integrations.exploration_info import known_robot, stacked
 from element_rl.integrations.observations import flattened
@@ -55,10 +56,10 @@ def make_trial_env(settings: TrialSettings) -> gymnasium.Env:
     """The environment, with short episodes, which falling does not end: as `element explore` has
     robots."""
     options = {"max_episode_steps": settings.episode_steps, **settings.env_options}
-    env = make_env(settings.env, **options)
+    env = make_plain_env(settings.env, **options)
     if can_fall(env.spec.id) and HEALTH_OPTION not in options:
         env.close()
-        env = make_env(settings.env, **options, **{HEALTH_OPTION: False})
+        env = make_plain_env(settings.env, **options, **{HEALTH_OPTION: False})
     return env
 
 

@@ -1,2 +1,1 @@
-"""Environments: what a robot is (robots), and populations of them acting in parallel (collector).
-Imports no JAX."""
+"""Environments: from a name to an environment and its description. Imports no JAX."""

@@ -16,11 +16,12 @@ do nothing, are played within the step that led to them.
 Episodes differ by what is played and by 0 to `noop_max` idle frames at their beginning, drawn from
 the seed of `reset`.
 
-    info        x, y      pixels from the left edge of the level, and above the lower edge of the screen (79 on the ground)
+    info        x, y      pixels from the left edge of the level, and above the lower edge of the
+                          screen (79 on the ground)
                 area      1 the level, 2 the bonus room below it
                 clock     the game's, from 400 down        life     lives left besides this one
                 flag      the flagpole has been reached    died     Mario died in this step
-                position  (x, y), and (x, y + 300) in the bonus room, which counts x and y from 0 again
+                position  (x, y), and (x, y + 300) in the bonus room, which counts from 0 again
 
 The coverage map has 100 × 200 cells of 32 × 3 pixels: the upper half is the bonus room's.
 """
@@ -34,7 +35,9 @@ import numpy as np
 from jaxtyping import UInt8
 
 from element_rl.envs import mario_emulator as console
-from element_rl.envs.screens import FRAME_SHAPE, MARIO, grey_frame, make_screen
+from element_rl.envs.make import make_env
+from element_rl.envs.names import MARIO
+from element_rl.envs.screens import FRAME_SHAPE, grey_frame
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ LOST, DYING = 6, 11
 def make(**options: Any) -> gymnasium.Env:
     """Super Mario Bros 1-1 with a time limit. Options: those of MarioOptions, `max_episode_steps`
     and `render_mode`."""
-    return make_screen(MARIO, **options)
+    return make_env(MARIO, **options)
 
 
 class SuperMarioBros(gymnasium.Env[np.ndarray, int | np.integer]):

@@ -55,7 +55,7 @@ _first_states: dict[str, bytes] = {}
 
 
 class Game:
-    """One game of Super Mario Bros. Call `take_turn` before playing on if the process has others."""
+    """One game of Super Mario Bros. Call `take_turn` before playing on if there are others."""
 
     def __init__(self, rom: Path) -> None:
         self._console = _shared_console(rom)
@@ -182,7 +182,10 @@ def _missing_emulator() -> str:
             "(arm64); this is Python {}.{} on {} ({}). Use one of those, or the environment "
             "Rooms-v0."
         ).format(*NEWEST_PYTHON, *version, *system)
-    return "Super Mario Bros needs the extra mario: pip install 'element-rl[mario]' (docs/mario.md says more)."
+    return (
+        "Super Mario Bros needs the extra mario: pip install 'element-rl[mario]' (docs/mario.md "
+        "says more)."
+    )
 
 
 def _shared_console(rom: Path) -> _Console:

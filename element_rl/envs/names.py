@@ -11,13 +11,10 @@ import re
 
 import gymnasium
 
-SUGGESTED = (
-    "Hopper",
-    "Walker2d",
-    "Ant",
-    "Humanoid",
-    "PointMaze",
-)  # where nothing registered is like the name
+MARIO = "SuperMarioBros-1-1"
+ALIASES = {"mario": MARIO, "rooms": "Rooms-v0"}
+# where nothing registered is like the name
+SUGGESTED = ("Hopper", "Walker2d", "Ant", "Humanoid", "PointMaze")
 PACKAGES = {"ALE": "ale_py", "dm_control": "shimmy"}  # that register the names before a slash
 MOST_NAMED = 5
 SIMILAR = 0.6  # of difflib: "Atn" is still like "Ant", "Breakout" no longer like "Acrobot"
@@ -27,18 +24,23 @@ LONGEST_REASON = 300  # characters
 def registered_name(name: str) -> str:
     """``name`` in full: with the newest version if it has none, and with its package if it names
     one."""
-    module, _, own = name.rpartition(":")
+    module, _, entry = without_alias(name).rpartition(":")
     if module:
-        _import(module, own)
+        _import(module, entry)
     prefix = f"{module}:" if module else ""
-    if own in gymnasium.registry:
-        return prefix + own
+    if entry in gymnasium.registry:
+        return prefix + entry
     versions = [
-        int(entry.rpartition("-v")[2]) for entry in gymnasium.registry if _stem(entry) == own
+        int(other.rpartition("-v")[2]) for other in gymnasium.registry if _stem(other) == entry
     ]
     if versions:
-        return f"{prefix}{own}-v{max(versions)}"
-    raise ValueError(_unknown_in(module, own) if module else _unknown(own))
+        return f"{prefix}{entry}-v{max(versions)}"
+    raise ValueError(_unknown_in(module, entry) if module else _unknown(entry))
+
+
+def without_alias(name: str) -> str:
+    """The name in Gymnasium's registry of what users call "mario" or "rooms"."""
+    return ALIASES.get(name, name)
 
 
 def gymnasium_id(name: str) -> str:
@@ -86,7 +88,10 @@ def _unknown(name: str) -> str:
     package = PACKAGES.get(namespace, "package")
     if slash and not known:
         other = "" if namespace in PACKAGES else ", where package is the one that registers it"
-        return f"There is no environment {name!r} until its package is imported: say {package}:{name}{other}."
+        return (
+            f"There is no environment {name!r} until its package is imported: say "
+            f"{package}:{name}{other}."
+        )
     nearest = _nearest(name, list(gymnasium.registry))
     advice = (
         f"did you mean {' or '.join(nearest)}?"

@@ -2,7 +2,7 @@
 map for that.
 
     position    entries of `info`, there after every reset and step, or columns of the observation
-    bounds      lowest and highest value on the two axes of the map, which are the first two coordinates
+    bounds      lowest and highest value on the axes of the map, the first two coordinates
 
 Bounds that are not given are those of the observation's columns, where these are finite. Elsewhere
 they are measured: the map reaches ten times as far from the start as random actions get in 1,000

@@ -2,24 +2,31 @@
 
 Writes `trajectories.safetensors` (positions per checkpoint) and `evaluation.json` (means per
 checkpoint) into the run's evaluation folder, where `element plot` finds them, and on request a
-video. How robots and screens are acted on and measured: `evaluate_robots`, `evaluate_screens`.
+video.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
+import gymnasium
 import numpy as np
 from jaxtyping import Float
 
-from element_rl.acting.evaluators import Evaluator, Parameters, workers_for
-from element_rl.envs.robots import EnvSpec
-from element_rl.evaluate.robots import OnRobots
-from element_rl.evaluate.screens import OnScreens, is_on_screen
+from element_rl.acting.episode import Episode, padded_paths, record_episode
+from element_rl.acting.evaluator import Evaluator, environment_maker, workers_for
+from element_rl.acting.policies import Parameters
+from element_rl.envs.make import describe
+from element_rl.envs.spec import EnvSpec, coverage_cell
+from element_rl.evaluate.entropies import MeasureEntropy, entropy_measure
+from element_rl.evaluate.video import film_frames, film_robot
 from element_rl.runs.folder import RunError, RunFolder
 from element_rl.runs.watching import Progress
 from element_rl.storage.files import write_arrays, write_json
+from element_rl.training.off_policy.config import ExploreConfig, parsed_options
 
 
 def evaluate(
@@ -43,11 +50,12 @@ def evaluate(
         raise ValueError(f"--episodes must be at least 1, got {episodes}.")
     if workers is not None and workers < 0:
         raise ValueError(f"--workers must not be negative, got {workers}.")
-    steps, form = _steps(run, checkpoint), _form(run, spec)
+    steps, policies = _steps(run, checkpoint), stored_policies(run, spec)
+    measure = entropy_measure(run, policies.spec, policies.seed)
     rows, trajectories = [], {}
     began = time.perf_counter()
-    for step, acted in _acted(run, form, steps, episodes, deterministic, workers):
-        row, positions = form.measured(acted)
+    for step, acted in _acted(policies, steps, episodes, deterministic, workers):
+        row, positions = _measured(policies.spec, acted, measure)
         rows.append({"step": step, "episodes": sum(map(len, acted)), **row})
         if positions.shape[-1]:
             trajectories[f"step_{step:09d}/positions"] = positions
@@ -75,17 +83,53 @@ def film(
     """The mp4 of one episode of the first agent, of the newest checkpoint unless told; the watcher
     is told of frames.
 
-    `every`: steps of a robot between two frames; 4 shows it four times as fast, in a quarter of the
-    time to render.
+    `every`: steps between two frames; 4 shows it four times as fast, in a quarter of the time to
+    render.
     """
-    form, step = _form(run, spec), _steps(run, checkpoint)[-1]
-    folder = out or run.evaluation_path
-    folder.mkdir(parents=True, exist_ok=True)
+    policies, step = stored_policies(run, spec), _steps(run, checkpoint)[-1]
+    spec, path = policies.spec, (out or run.evaluation_path) / f"step_{step:09d}.mp4"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    parameters = {name: array[0] for name, array in policies.at(step).items()}
+    seed = (policies.seed, step, 0)
 
     def tell(frames: int, per_second: float) -> None:
-        watch(Progress(frames, max(form.episode_steps // every, frames), per_second, {}))
+        watch(Progress(frames, max(spec.max_episode_steps // every, frames), per_second, {}))
 
-    return form.write_video(step, deterministic, folder, tell, every)
+    if spec.sees_frames:
+        env = policies.make(spec.name, **policies.env_options)
+        return film_frames(path, env, parameters, seed, deterministic, tell, every)
+    options = policies.env_options
+    return film_robot(path, spec.name, options, parameters, seed, deterministic, tell, every)
+
+
+@dataclass(frozen=True)
+class StoredPolicies:
+    """The policies of a run's checkpoints, and where they act."""
+
+    run: RunFolder
+    spec: EnvSpec
+    env_options: Mapping[str, Any]
+    make: Callable[..., gymnasium.Env]
+    seed: int  # of the first agent
+
+    def at(self, step: int) -> Parameters:
+        """Parameters [P, ...] of a checkpoint; none where actions are random."""
+        # An on-policy run without a reward acted at random; its networks never did.
+        at_random = self.spec.sees_frames and self.run.config["reward"] == "random"
+        return {} if at_random else self.run.load_policy(step)
+
+
+def stored_policies(run: RunFolder, spec: EnvSpec | None = None) -> StoredPolicies:
+    """The policies of a run in the environment that its settings name; older runs say nothing of
+    positions."""
+    settings = run.config["settings"]
+    env = run.config["env"]
+    options = parsed_options(ExploreConfig(env, env_options=tuple(settings["env_options"])))
+    if spec is None:
+        position, bounds = settings.get("position", ()), settings.get("bounds", ())
+        spec = describe(env, position, bounds, **options)
+    make = environment_maker(spec.sees_frames, settings.get("frame_stack", 1))
+    return StoredPolicies(run, spec, options, make, settings["seed"])
 
 
 def _steps(run: RunFolder, checkpoint: int | None) -> list[int]:
@@ -98,69 +142,59 @@ def _steps(run: RunFolder, checkpoint: int | None) -> list[int]:
     return steps
 
 
-def _form(run: RunFolder, spec: EnvSpec | None) -> "Form":
-    return OnScreens(run) if is_on_screen(run) else OnRobots(run, spec)
-
-
-@runtime_checkable
-class Form(Protocol):
-    """How runs of one kind are evaluated."""
-
-    seed: int  # of the first agent
-    episode_steps: int  # of the longest episode
-
-    def evaluator(self, workers: int) -> Evaluator:
-        """Processes that act."""
-
-    def acting(self, policy: Parameters) -> Parameters:
-        """What they act by, of a checkpoint's policies."""
-
-    def measured(
-        self, acted: Sequence[Sequence[Any]]
-    ) -> tuple[dict[str, Any], Float[np.ndarray, "E M C"]]:
-        """Means of a checkpoint's episodes, agent by agent, and their positions, NaN after the end
-        of each."""
-
-    def write_video(
-        self,
-        step: int,
-        deterministic: bool,
-        folder: Path,
-        watch: Callable[[int, float], None],
-        every: int,
-    ) -> Path:
-        """One episode of the first agent as an mp4; the watcher is told the frames so far, and
-        frames per second."""
-
-
 def _acted(
-    run: RunFolder,
-    form: Form,
+    policies: StoredPolicies,
     steps: Sequence[int],
     episodes: int,
     deterministic: bool,
     workers: int | None,
-) -> Iterator[tuple[int, list[list[Any]]]]:
+) -> Iterator[tuple[int, list[list[Episode]]]]:
     """Every checkpoint, and what each of its agents did in each episode; as many at a time as keep
     all processes busy."""
-    agents = len(next(iter(run.load_policy(steps[0]).values())))
+    spec = policies.spec
+    agents = len(next(iter(policies.run.load_policy(steps[0]).values())))
     each = agents * episodes
     if workers is None:
-        workers = workers_for(len(steps) * each, len(steps) * each * form.episode_steps)
+        workers = workers_for(len(steps) * each, len(steps) * each * spec.max_episode_steps)
     together = max(workers // each, 1)
-    with form.evaluator(workers) as evaluator:
+    record = partial(record_episode, spec)
+    with Evaluator(spec.name, policies.env_options, workers, policies.make, record) as evaluator:
         for batch in (steps[begin : begin + together] for begin in range(0, len(steps), together)):
-            policies = [form.acting(run.load_policy(step)) for step in batch]
+            parameters = [policies.at(step) for step in batch]
             seeds = [
-                [(form.seed + agent, step, episode) for episode in range(episodes)]
+                [(policies.seed + agent, step, episode) for episode in range(episodes)]
                 for step in batch
                 for agent in range(agents)
             ]
             joined = {
-                name: np.concatenate([policy[name] for policy in policies]) for name in policies[0]
+                name: np.concatenate([policy[name] for policy in parameters])
+                for name in parameters[0]
             }
             evaluator.start(joined, seeds, deterministic)
             found = evaluator.results()
             by_agent = [found[first : first + episodes] for first in range(0, len(found), episodes)]
             for index, step in enumerate(batch):
                 yield step, by_agent[index * agents : (index + 1) * agents]
+
+
+def _measured(
+    spec: EnvSpec, acted: Sequence[Sequence[Episode]], entropy: MeasureEntropy
+) -> tuple[dict[str, Any], Float[np.ndarray, "E M C"]]:
+    """Means of a checkpoint's episodes, agent by agent, and their positions, NaN after the end of
+    each."""
+    episodes = [episode for by_agent in acted for episode in by_agent]
+    entropies = [
+        entropy(agent, episode) for agent, by_agent in enumerate(acted) for episode in by_agent
+    ]
+    paths = [episode.positions for episode in episodes]
+    coverage = None
+    if spec.coverage_bounds is not None:
+        coverage = len({int(cell) for path in paths for cell in coverage_cell(spec, path)})
+    row = {
+        "extrinsic_return": float(np.mean([episode.total for episode in episodes])),
+        "episode_length": float(np.mean([len(path) - 1 for path in paths])),
+        "episodic_entropy": float(np.mean(entropies)),
+        "coverage": coverage,
+    }
+    # what a map has
+    return row, padded_paths([path[:, :2] for path in paths], spec.max_episode_steps)

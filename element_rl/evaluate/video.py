@@ -1,4 +1,5 @@
-"""A film of one episode of a policy on a robot, with a camera that goes where the robot goes.
+"""A film of one episode of a policy: of a robot, with a camera that goes where the robot goes, or
+of the frames that the policy saw.
 
 Gymnasium's MuJoCo robots are filmed by a camera that stands at the origin: after a few seconds an
 Ant is out of its picture. Their models have one that follows them, `track`; it is taken. A model
@@ -12,60 +13,111 @@ import os
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-from element_rl.acting.episodes import run_episode
-from element_rl.envs.robots import EnvSpec, make_env
+from element_rl.acting.episode import Step, run_episode
+from element_rl.acting.policies import Parameters, policy_of
+from element_rl.envs.make import make_env
 from element_rl.runs.folder import RunError
 
-FRAMES_PER_SECOND = 30
+FRAMES_PER_SECOND = 30  # of a robot
+SCREENS_PER_SECOND = 15  # of the frames that a policy saw
+ENLARGED = 4  # pixels along the edge of one of theirs
 TRACK = "track"  # the name of the camera that follows, in models of Gymnasium and of others
 TORSO = "torso"  # the name of the body that is followed
-CAMERA_OPTIONS = (
-    "camera_id",
-    "camera_name",
-    "default_camera_config",
-)  # of an environment: with these the user aims
+# of an environment: with these the user aims
+CAMERA_OPTIONS = ("camera_id", "camera_name", "default_camera_config")
+
+Watch = Callable[[int, float], None]
+"""Told the number of frames so far, and how many there are in a second."""
+AddFrame = Callable[[Any], None]
 
 
-def write_video(
+def film_robot(
     path: Path,
     env_name: str,
     env_options: Mapping[str, Any],
-    spec: EnvSpec,
-    parameters: Mapping[str, np.ndarray],
+    parameters: Parameters,
     seed: Sequence[int],
     deterministic: bool,
-    watch: Callable[[int, float], None] = lambda frames, per_second: None,
+    watch: Watch = lambda frames, per_second: None,
     every: int = 1,
 ) -> Path:
-    """Acts until the episode ends and films every so many steps.
-
-    The watcher is told the number of frames and how many there are in a second.
-    """
+    """Acts until the episode ends and films every so many steps."""
     _check_can_be_seen(env_name, env_options)
     if os.environ.get("MUJOCO_GL", "") in ("", "disable", "disabled"):
         os.environ["MUJOCO_GL"] = "osmesa"
     # environments drawn by pygame need no screen either
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    env = make_env(env_name, render_mode="rgb_array", **env_options)
+    is_mujoco = _renderer_of(env) is not None
+    remedy = ": install OSMesa or EGL and set MUJOCO_GL=osmesa or egl." if is_mujoco else "."
+
+    def act(add_frame: AddFrame) -> None:
+        follow_robot(env, env_options)
+        steps = count()
+
+        def show(step: Step) -> None:
+            number = next(steps)
+            if number > 0 and number % every == 0:
+                add_frame(env.render())
+
+        run_episode(env, policy_of(parameters, env.action_space), seed, deterministic, show)
+
+    return _film(path, env, act, FRAMES_PER_SECOND, watch, remedy)
+
+
+def film_frames(
+    path: Path,
+    env: gymnasium.Env,
+    parameters: Parameters,
+    seed: Sequence[int],
+    deterministic: bool,
+    watch: Watch = lambda frames, per_second: None,
+    every: int = 1,
+) -> Path:
+    """The same with the frames that the policy saw, from the reset on; closes the environment."""
+
+    def act(add_frame: AddFrame) -> None:
+        steps = count()
+
+        def show(step: Step) -> None:
+            if next(steps) % every == 0:
+                newest = step.observation[-1] if step.observation.ndim == 3 else step.observation
+                add_frame(np.kron(newest, np.ones((ENLARGED, ENLARGED), np.uint8)))
+
+        run_episode(env, policy_of(parameters, env.action_space), seed, deterministic, show)
+
+    remedy = ": install imageio with its ffmpeg plug-in."
+    return _film(path, env, act, SCREENS_PER_SECOND, watch, remedy)
+
+
+def _film(
+    path: Path,
+    env: gymnasium.Env,
+    act: Callable[[AddFrame], None],
+    frames_per_second: int,
+    watch: Watch,
+    remedy: str,
+) -> Path:
+    """The film of what `act` adds to it; closes the environment. What went wrong is one sentence
+    with its remedy."""
     # Otherwise imageio runs code of its own between fork and exec, which can hang where JAX has
     # threads.
     os.environ.setdefault("IMAGEIO_FFMPEG_NO_PREVENT_SIGINT", "1")
     # an older film stays until there is a new one
     unfinished = path.with_suffix(f".part{path.suffix}")
-    env = make_env(env_name, render_mode="rgb_array", **env_options)
-    is_mujoco = _renderer_of(env) is not None
     failure = ""
     try:
         with _silent_destructors():
             try:
-                follow_robot(env, env_options)
-                with _frames_of(unfinished, env, watch, every) as add_frame:
-                    run_episode(spec, env, parameters, seed, deterministic, add_frame)
+                with _writer(unfinished, frames_per_second, watch) as add_frame:
+                    act(add_frame)
             # whatever a renderer, a driver or an encoder of films may raise
             except Exception as error:
                 failure = f"{type(error).__name__}: {' '.join(str(error).split()).rstrip('.')}"
@@ -73,14 +125,28 @@ def write_video(
                 env.close()
             gc.collect()  # what a failed renderer left behind complains now, where nobody hears it
         if failure:
-            remedy = (
-                ": install OSMesa or EGL and set MUJOCO_GL=osmesa or egl." if is_mujoco else "."
-            )
             raise RunError(f"No video could be rendered ({failure}){remedy}")
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
     return path
+
+
+@contextlib.contextmanager
+def _writer(path: Path, frames_per_second: int, watch: Watch) -> Iterator[AddFrame]:
+    import imageio.v2 as imageio
+
+    writer: Any
+    with imageio.get_writer(path, fps=frames_per_second, macro_block_size=2) as writer:
+        frames, began = 0, time.perf_counter()
+
+        def add_frame(picture: Any) -> None:
+            nonlocal frames
+            writer.append_data(picture)
+            frames += 1
+            watch(frames, frames / max(time.perf_counter() - began, 1e-9))
+
+        yield add_frame
 
 
 def follow_robot(env: gymnasium.Env, given: Collection[str] = ()) -> None:
@@ -89,18 +155,18 @@ def follow_robot(env: gymnasium.Env, given: Collection[str] = ()) -> None:
     renderer = _renderer_of(env)
     if renderer is None or any(name in given for name in CAMERA_OPTIONS):
         return
-    camera, own = tracking_camera(renderer.model), renderer.default_cam_config or {}
+    camera, config = tracking_camera(renderer.model), renderer.default_cam_config or {}
     if camera is not None:
         renderer.camera_id = camera
     elif (
-        "trackbodyid" not in own
-        and "lookat" not in own
+        "trackbodyid" not in config
+        and "lookat" not in config
         and (body := followed_body(renderer.model)) is not None
     ):
         import mujoco
 
         tracking = {"type": int(mujoco.mjtCamera.mjCAMERA_TRACKING), "trackbodyid": body}
-        renderer.default_cam_config = {**own, **tracking}
+        renderer.default_cam_config = {**config, **tracking}
         renderer.camera_id = None  # any number would turn the camera into one that stands
 
 
@@ -134,30 +200,6 @@ def followed_body(model: Any) -> int | None:
     return next(
         (body for body in range(1, model.nbody) if parents[body] == 0 and joints[body] > 0), None
     )
-
-
-@contextlib.contextmanager
-def _frames_of(
-    path: Path, env: gymnasium.Env, watch: Callable[[int, float], None], every: int
-) -> Iterator[Callable[[], None]]:
-    """A function, to be called at every step, that adds what the environment looks like now to a
-    film."""
-    import imageio.v2 as imageio
-
-    writer: Any
-    with imageio.get_writer(path, fps=FRAMES_PER_SECOND, macro_block_size=2) as writer:
-        steps, frames, began = 0, 0, time.perf_counter()
-
-        def add_frame() -> None:
-            nonlocal steps, frames
-            steps += 1
-            if steps % every:
-                return
-            writer.append_data(env.render())
-            frames += 1
-            watch(frames, frames / max(time.perf_counter() - began, 1e-9))
-
-        yield add_frame
 
 
 @contextlib.contextmanager

@@ -32,8 +32,9 @@ from gymnasium.vector import AutoresetMode
 from jaxtyping import Array, Bool, Float, Int
 
 from element_rl.entropy import renyi_entropy
+from element_rl.envs.make import describe
 from element_rl.envs.positions import Pairs, checked_bounds, column_bounds
-from element_rl.envs.robots import EnvSpec, describe
+from element_rl.envs.spec import EnvSpec
 from element_rl.integrations.observations import Encoding, Infos, StateFunction, StateSource
 from element_rl.memory import Memory, make_memory
 from element_rl.rewards.element_on_policy import padded_length
@@ -327,7 +328,7 @@ def known_robot(spec: Any) -> EnvSpec | None:
     if spec is None or not moved.get("exclude_current_positions_from_observation", True):
         return None  # the orientation stands in other columns then
     try:
-        robot = describe(spec.id)
+        robot = describe(spec.id, (), (), "vectors")
     except ValueError:  # no Box spaces, say
         return None
     return robot if robot.position_dim and robot.position_in_info else None

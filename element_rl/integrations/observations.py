@@ -26,7 +26,8 @@ from jaxtyping import Array, Float, UInt8
 
 from element_rl.encoders.frozen import FrozenEncoder, freeze, random_encoder
 from element_rl.encoders.state import StateEncoder, make_state_encoder
-from element_rl.envs.robots import EnvSpec, describe, position_of
+from element_rl.envs.make import describe
+from element_rl.envs.spec import EnvSpec, position_of
 
 Infos = Sequence[Mapping[str, Any]] | None
 # observations [B, ...] and infos to states [B, D]
@@ -227,7 +228,7 @@ def _frame_shape(space: spaces.Space) -> tuple[int, int] | None:
 
 def _described(env_id: str, space: spaces.Space) -> EnvSpec:
     """The library's description of an environment, checked against the observations there are."""
-    spec = describe(env_id)
+    spec = describe(env_id, (), (), "vectors")
     width = flat_width(space)
     if spec.position_dim and not spec.position_in_info:
         raise ValueError(

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from element_rl.envs.robots import CELLS_PER_AXIS
-from element_rl.envs.screens import is_screen
+from element_rl.envs.make import is_screen
+from element_rl.envs.spec import CELLS_PER_AXIS
 from element_rl.plots.maps import axis_labels, coverage_start, equal_scales
 from element_rl.plots.style import steps_text
 from element_rl.runs.folder import RunFolder

@@ -22,7 +22,8 @@ from pathlib import Path
 import numpy as np
 
 from element_rl.datasets.collecting import CollectConfig
-from element_rl.envs.screens import MARIO, is_screen
+from element_rl.envs.make import is_screen
+from element_rl.envs.names import MARIO
 from element_rl.evaluate.checkpoints import evaluate
 from element_rl.storage.files import read_json_object, write_json
 from element_rl.studies.comparison import (

@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from element_rl.acting.rollout_actor import Actor, Surroundings, parameter_key
+from element_rl.acting.actors import parameter_key
+from element_rl.acting.processes import SharedArrays
+from element_rl.acting.rollout_actor import RolloutActor, RolloutSettings
 from element_rl.encoders.stdim import NetworkConfig
-from element_rl.envs.names import registration_of
-from element_rl.envs.screens import MARIO
+from element_rl.envs.make import env_maker
+from element_rl.envs.names import MARIO
 from element_rl.runs.folder import RunFolder
 from element_rl.storage.settings import settings_from_json
 from element_rl.studies.engine.grid import Cell, Scale
@@ -88,27 +90,24 @@ def acted_on_screen(
     config, spec = resolved(settings_from_json(OnPolicyConfig, run.config["settings"]))
     parameters = {name: array[agent] for name, array in run.load_policy(step).items()}
     shapes = {name: array.shape for name, array in parameters.items()}
-    surroundings = Surroundings(
-        *(spec, registration_of(spec.name), env_options(config)),
-        *(config.a3c.local_steps, config.a3c.hidden_size, shapes),
-    )
-    arrays: dict[str, np.ndarray] = {
-        name: np.zeros(shape, kind) for name, (shape, kind) in surroundings.array_layout().items()
-    }
+    make, a3c = env_maker(spec.name, env_options(config)), config.a3c
+    rollout_settings = RolloutSettings(spec, make, a3c.local_steps, a3c.hidden_size, shapes)
+    arrays = SharedArrays(rollout_settings.array_layout()).views()
     for name, array in parameters.items():
         arrays[parameter_key(name)][...] = array
     # A worker of this number there never was, so that its episodes are none of those that were
     # learned from.
-    actor = Actor(surroundings, config.seed + agent, config.workers + 1 + step, arrays)
+    worker = config.workers + 1 + step
+    actor = RolloutActor(rollout_settings, config.seed + agent, worker, None, arrays)
     episodes: list[list[np.ndarray]] = []
     left = samples
     try:
         while left > 0:
-            length, begins, *_ = actor.act(min(left, config.a3c.local_steps))
-            if begins:
+            facts = actor.act(min(left, config.a3c.local_steps))
+            if facts.begins:
                 episodes.append([arrays["positions"][:1].copy()])
-            episodes[-1].append(arrays["positions"][1 : length + 1].copy())
-            left -= length
+            episodes[-1].append(arrays["positions"][1 : facts.steps + 1].copy())
+            left -= facts.steps
     finally:
         actor.close()
     return [np.concatenate(parts) for parts in episodes]

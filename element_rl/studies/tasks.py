@@ -15,8 +15,8 @@ from typing import Any
 
 from element_rl.agents.cql import CQLConfig
 from element_rl.agents.discrete_cql import DiscreteCQLConfig
+from element_rl.envs.make import is_screen
 from element_rl.envs.robots import HEALTH_OPTION, can_fall
-from element_rl.envs.screens import is_screen
 from element_rl.studies import screens
 from element_rl.studies.comparison import BASELINES, ROBOTS, baseline_cell, cell_of
 from element_rl.studies.engine.grid import Cell, Scale

@@ -12,10 +12,10 @@ from functools import partial
 import numpy as np
 from jaxtyping import Float, Integer
 
-from element_rl.acting.episodes import run_episodes
-from element_rl.acting.evaluators import Evaluator, workers_for
-from element_rl.envs.robots import coverage_cell, describe
-from element_rl.envs.screens import describe_screen, screen_cell
+from element_rl.acting.episode import record_paths
+from element_rl.acting.evaluator import Evaluator, workers_for
+from element_rl.envs.make import describe
+from element_rl.envs.spec import coverage_cell
 from element_rl.plots.maps import axis_labels, equal_scales
 from element_rl.plots.style import steps_text
 from element_rl.runs.folder import RunFolder
@@ -129,7 +129,7 @@ def _acted_by_robot(run: RunFolder, steps: Sequence[int], agent: int, samples: i
     options = parsed_options(config)
     workers = workers_for(len(steps), len(steps) * samples)
     together = max(workers, 1)
-    act = partial(run_episodes, describe(config.env, **options), samples)
+    act = partial(record_paths, describe(config.env, **options), samples)
     with Evaluator(config.env, options, workers, run=act) as evaluator:
         for batch in (steps[begin : begin + together] for begin in range(0, len(steps), together)):
             policies = [run.load_policy(step) for step in batch]
@@ -193,7 +193,7 @@ def _cells(entry: FinishedCell, positions: Float[np.ndarray, "T 2"]) -> Integer[
     settings = entry.run.config["settings"]
     if sees_frames(entry.run.config):
         on_screen = settings_from_json(OnPolicyConfig, settings)
-        return screen_cell(describe_screen(on_screen.env, **env_options(on_screen)), positions)
+        return coverage_cell(describe(on_screen.env, **env_options(on_screen)), positions)
     config = config_from_json(settings)
     return np.asarray(coverage_cell(describe(config.env, **parsed_options(config)), positions))
 

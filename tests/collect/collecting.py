@@ -13,7 +13,8 @@ import numpy as np
 
 from element_rl.datasets.collecting import CollectConfig, collect
 from element_rl.datasets.minari_files import Dataset, read_dataset
-from element_rl.envs.robots import describe, make_env, position_of
+from element_rl.envs.make import describe, make_env
+from element_rl.envs.spec import position_of
 from element_rl.runs.folder import RunFolder
 from element_rl.training.off_policy.config import ExploreConfig
 from element_rl.training.off_policy.launch import create_run

@@ -23,7 +23,7 @@ from collecting import (
 from safetensors.numpy import load_file
 
 from element_rl.acting.actors import episode_seed
-from element_rl.acting.episodes import Episode
+from element_rl.acting.episode import Episode
 from element_rl.acting.host_policy import policy_action
 from element_rl.commands.collect import main
 from element_rl.datasets import exports
@@ -31,7 +31,7 @@ from element_rl.datasets.collecting.parts import mean_action
 from element_rl.datasets.collecting.source import source_of
 from element_rl.datasets.minari_files import Dataset, read_recording
 from element_rl.encoders.state import make_state_encoder
-from element_rl.evaluate.robots import entropy_of
+from element_rl.evaluate.entropies import entropy_of
 from element_rl.runs.folder import RunFolder
 from element_rl.training.off_policy.config import ExploreConfig
 from element_rl.training.off_policy.explore import explore
@@ -80,7 +80,7 @@ def test_the_entropy_is_that_of_the_evaluation(run: RunFolder, undisturbed: Data
         make_state_encoder(seed, spec.observation_dim, spec.orientation_slice) for seed in SEEDS
     ]
     for one, entry in list(each_episode(undisturbed))[:6]:
-        episode = Episode(one.observation, one.position, 0.0)
+        episode = Episode(one.observation, one.position, one.action, 0.0)
         expected = entropy_of(encoders[entry["agent"]], episode, spec.max_episode_steps)
         assert entry["entropy"] == pytest.approx(expected, abs=1e-4)
 

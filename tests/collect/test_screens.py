@@ -22,7 +22,7 @@ from element_rl.commands.collect import main
 from element_rl.datasets.collecting import CollectConfig, collect, screens
 from element_rl.datasets.minari_files import Dataset, known_datasets, read_dataset
 from element_rl.encoders.frozen import encode_all, load_encoder
-from element_rl.envs.screens import make_screen
+from element_rl.envs.make import make_env
 from element_rl.runs.folder import RunFolder
 from element_rl.runs.watching import Interrupted
 from element_rl.training.on_policy.config import OnPolicyConfig
@@ -74,7 +74,7 @@ def test_every_episode_can_be_relived(undisturbed: Dataset) -> None:
     assert undisturbed.env == "Rooms-v0"
     assert undisturbed.env_options == {"goal_distance": 8, "max_episode_steps": 25}
     assert undisturbed.episodes.observation.dtype == np.uint8
-    env = make_screen("Rooms-v0", **undisturbed.env_options)
+    env = make_env("Rooms-v0", **undisturbed.env_options)
     for one, entry in each_episode(undisturbed):
         relived(env, one, entry["seed"])
         last = int(one.lengths[0]) - 1

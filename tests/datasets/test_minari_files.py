@@ -24,7 +24,7 @@ from element_rl.datasets.minari_files import (
     read_recording,
     write_dataset,
 )
-from element_rl.envs.robots import make_env
+from element_rl.envs.make import make_env
 
 BOX = gymnasium.spaces.Box(-np.inf, np.inf, (3,), np.float32)
 ACTIONS = gymnasium.spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 1.0], np.float32))

@@ -1,7 +1,10 @@
 """Policies and environments for the collector's tests, in a module that worker processes can
 import."""
 
+import os
+import signal
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
@@ -61,3 +64,26 @@ class Counter(gymnasium.Env):
 def register_probes() -> None:
     gymnasium.register("element-tests/Counter-v0", entry_point=Counter, max_episode_steps=5)
     gymnasium.register("element-tests/Endless-v0", entry_point=Counter)
+
+
+class Counting:
+    """What a worker serves in tests: it counts, in an array that it shares, and fails when told."""
+
+    def __init__(self, first: int, arrays: Mapping[str, np.ndarray]) -> None:
+        if first < 0:
+            raise ValueError("it counts from 0")
+        self.arrays = arrays
+        self.arrays["count"][:] = first
+
+    def add(self, number: int) -> int:
+        self.arrays["count"] += number
+        return int(self.arrays["count"][0])
+
+    def fail(self) -> None:
+        raise OSError("the counter is stuck")
+
+    def leave(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def close(self) -> None:
+        self.arrays["count"][:] = -1

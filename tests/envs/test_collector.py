@@ -6,8 +6,8 @@ import acting_probes
 import numpy as np
 import pytest
 
-from element_rl.acting.collector import Chunk, Collector, CollectorError
-from element_rl.envs.robots import make_env
+from element_rl.acting.collector import Chunk, Collector, CollectorError, ProcessCollector
+from element_rl.envs.make import make_env
 
 pytestmark = pytest.mark.usefixtures("probe_environments")
 
@@ -46,7 +46,7 @@ def test_records_are_those_of_a_plain_loop(
     name: str, options: dict[str, Any], chunk_steps: int
 ) -> None:
     seed, num_chunks = 11, 3
-    with Collector(name, [seed], chunk_steps, None, {}, options, num_workers=0) as collector:
+    with ProcessCollector(name, [seed], chunk_steps, None, {}, options, num_workers=0) as collector:
         for chunk_index in range(num_chunks):
             collector.start(chunk_index, None)
             _assert_same(
@@ -68,7 +68,7 @@ def test_environments_of_an_agent_act_on_its_policy_with_noise_of_their_own() ->
     for workers in (0, 2):
         for num_envs in (1, 3):
             settings = ([8, 9], 20 * num_envs, acting_probes.linear_policy, shapes)
-            with Collector(
+            with ProcessCollector(
                 "Hopper", *settings, num_workers=workers, num_envs=num_envs
             ) as collector:
                 collector.start(0, parameters)
@@ -87,7 +87,7 @@ def test_environments_of_an_agent_act_on_its_policy_with_noise_of_their_own() ->
         for name in FIELDS:
             np.testing.assert_allclose(ours[name], theirs[name], atol=1e-5)
     with pytest.raises(ValueError, match="divide chunk_steps, not 3 environments and 20 steps"):
-        Collector("Hopper", [8], 20, None, {}, num_workers=0, num_envs=3)
+        ProcessCollector("Hopper", [8], 20, None, {}, num_workers=0, num_envs=3)
 
 
 def _plain_loop(
@@ -134,11 +134,13 @@ def _plain_loop(
 
 
 def test_terminated_and_truncated_are_kept_apart() -> None:
-    with Collector("element-tests/Counter-v0", [0], 12, None, {}, num_workers=0) as collector:
+    with ProcessCollector(
+        "element-tests/Counter-v0", [0], 12, None, {}, num_workers=0
+    ) as collector:
         collector.start(0, None)
         truncations = _records_of(collector.wait(), 0)
     options = {"wrong": "termination", "at": 3}
-    with Collector(
+    with ProcessCollector(
         "element-tests/Counter-v0", [0], 12, None, {}, options, num_workers=0
     ) as collector:
         collector.start(0, None)
@@ -169,7 +171,9 @@ def _collect(
     shapes = {"weight": (11, 3), "bias": (3,)}
     chunks = []
     policy = acting_probes.policy_without_jax if num_workers != 0 else acting_probes.linear_policy
-    with Collector("Hopper-v5", seeds, 50, policy, shapes, num_workers=num_workers) as collector:
+    with ProcessCollector(
+        "Hopper-v5", seeds, 50, policy, shapes, num_workers=num_workers
+    ) as collector:
         for chunk_index in range(4):
             parameters = {
                 name: value[agents or slice(None)]
@@ -184,7 +188,7 @@ def _collect(
 def test_each_agent_acts_on_its_own_parameters() -> None:
     parameters = _parameters(2, 1)
     shapes = {name: value.shape[1:] for name, value in parameters.items()}
-    with Collector(
+    with ProcessCollector(
         "Hopper", [8, 9], 20, acting_probes.linear_policy, shapes, num_workers=0
     ) as collector:
         collector.start(6, parameters)
@@ -208,7 +212,7 @@ def test_parameters_set_during_a_chunk_are_for_the_next() -> None:
 
     def collect(early: bool) -> list[Records]:
         records = []
-        with Collector(
+        with ProcessCollector(
             "Hopper", [8], 20, acting_probes.linear_policy, shapes, num_workers=0
         ) as collector:
             collector.start(0, first)
@@ -231,7 +235,7 @@ def test_parameters_set_during_a_chunk_are_for_the_next() -> None:
 @pytest.mark.parametrize(("name", "num_workers"), [("Ant-v5", 0), ("Hopper-v5", 1)])
 def test_resumed_agents_go_on_as_if_undisturbed(name: str, num_workers: int) -> None:
     seeds, chunk_steps = [1, 2], 70
-    with Collector(name, seeds, chunk_steps, None, {}, num_workers=num_workers) as collector:
+    with ProcessCollector(name, seeds, chunk_steps, None, {}, num_workers=num_workers) as collector:
         running: list[list[np.ndarray]] = [[], []]
         for chunk_index in range(2):
             collector.start(chunk_index, None)
@@ -247,7 +251,7 @@ def test_resumed_agents_go_on_as_if_undisturbed(name: str, num_workers: int) -> 
     actions = [
         np.array(taken, np.float32).reshape(-1, collector.spec.action_dim) for taken in running
     ]
-    with Collector(name, seeds, chunk_steps, None, {}, num_workers=num_workers) as resumed:
+    with ProcessCollector(name, seeds, chunk_steps, None, {}, num_workers=num_workers) as resumed:
         observations = resumed.resume(episode_indices, actions)
         resumed.start(2, None)
         chunk = resumed.wait()
@@ -260,7 +264,7 @@ def test_resuming_with_actions_of_another_episode_is_refused() -> None:
     actions = [np.ones((6, 1), np.float32)]
     message = "Agent 0 could not be resumed: episode 2 ended after 5 of its 6 recorded actions"
     with (
-        Collector("element-tests/Counter-v0", [1], 5, None, {}, num_workers=0) as collector,
+        ProcessCollector("element-tests/Counter-v0", [1], 5, None, {}, num_workers=0) as collector,
         pytest.raises(CollectorError, match=message),
     ):
         collector.resume([2], actions)
@@ -283,3 +287,8 @@ def _assert_same(records: Records, expected: Records) -> None:
         np.testing.assert_array_equal(
             records[field], expected[field].astype(records[field].dtype), err_msg=field
         )
+
+
+def test_the_collector_of_processes_keeps_the_contract() -> None:
+    with ProcessCollector("Pendulum", [0], 5, None, {}, num_workers=0) as collector:
+        assert isinstance(collector, Collector)

@@ -14,7 +14,7 @@ import acting_probes
 import numpy as np
 import pytest
 
-from element_rl.acting.collector import Collector, CollectorError
+from element_rl.acting.collector import CollectorError, ProcessCollector
 
 pytestmark = pytest.mark.usefixtures("probe_environments")
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("probe_environments")
 )
 def test_failures_name_agent_chunk_and_cause(wrong: str, num_workers: int, message: str) -> None:
     options = {"wrong": wrong, "at": 2 if wrong == "observation" else 3}
-    collector = Collector(
+    collector = ProcessCollector(
         "element-tests/Endless-v0", [4, 5], 2, None, {}, options, num_workers=num_workers
     )
     with pytest.raises(CollectorError, match="^Agent 0 failed in chunk 1: " + message):
@@ -46,14 +46,14 @@ def test_failures_name_agent_chunk_and_cause(wrong: str, num_workers: int, messa
         collector.start(3, None)
 
 
-def _run_chunks(collector: Collector, num_chunks: int) -> None:
+def _run_chunks(collector: ProcessCollector, num_chunks: int) -> None:
     for chunk_index in range(num_chunks):
         collector.start(chunk_index, None)
         collector.wait()
 
 
 def test_what_broke_the_environment_is_reported_rather_than_the_breakage() -> None:
-    with Collector(
+    with ProcessCollector(
         "element-tests/Counter-v0",
         [0],
         3,
@@ -72,7 +72,7 @@ def test_what_broke_the_environment_is_reported_rather_than_the_breakage() -> No
 
 def test_step_of_a_failure_counts_from_the_start_of_its_episode() -> None:
     options = {"wrong": "reward", "at": 2}
-    with Collector(
+    with ProcessCollector(
         "element-tests/Counter-v0", [4], 3, None, {}, options, num_workers=0
     ) as collector:
         # step 2 lies behind; the episode ends after step 5
@@ -85,7 +85,7 @@ def test_step_of_a_failure_counts_from_the_start_of_its_episode() -> None:
 
 
 def test_a_diverged_policy_is_named_as_the_cause() -> None:
-    with Collector(
+    with ProcessCollector(
         "Pendulum", [0], 3, acting_probes.diverged_policy, {"w": (1,)}, num_workers=0
     ) as collector:
         collector.start(0, {"w": np.zeros((1, 1), np.float32)})
@@ -97,7 +97,7 @@ def test_a_diverged_policy_is_named_as_the_cause() -> None:
 
 
 def test_a_killed_worker_is_reported_at_once() -> None:
-    with Collector("Pendulum", [0, 1], 2_000_000, None, {}) as collector:
+    with ProcessCollector("Pendulum", [0, 1], 2_000_000, None, {}) as collector:
         collector.start(7, None)
         victim = next(
             process for process in multiprocessing.active_children() if process.name == "actors-1"
@@ -116,7 +116,7 @@ def test_a_killed_worker_is_reported_at_once() -> None:
 def test_interrupts_are_left_to_the_main_process_and_nothing_remains() -> None:
     shared_before = _shared_memory_files()
     descriptors_before = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
-    with Collector("Pendulum", [0, 1, 2], 50, None, {}, num_workers=2) as collector:
+    with ProcessCollector("Pendulum", [0, 1, 2], 50, None, {}, num_workers=2) as collector:
         workers = multiprocessing.active_children()
         assert len(workers) == 2
         for worker in workers:
@@ -147,10 +147,10 @@ def _shared_memory_files() -> set[str]:
 def test_workers_die_with_a_killed_main_process() -> None:
     script = textwrap.dedent("""
         import multiprocessing, os, signal
-        from element_rl.acting.collector import Collector
+        from element_rl.acting.collector import ProcessCollector
 
         # No `if __name__ == "__main__"`: workers do not run this script again.
-        collector = Collector("Pendulum", [0, 1], 100, None, {})
+        collector = ProcessCollector("Pendulum", [0, 1], 100, None, {})
         collector.start(0, None)
         collector.wait()
         print(*(process.pid for process in multiprocessing.active_children()), flush=True)
@@ -181,16 +181,16 @@ def test_misuse_is_one_clear_sentence() -> None:
         ValueError,
         match="agent_seeds must be one or more whole numbers of at least 0, not \\[-1\\]",
     ):
-        Collector("Pendulum", [-1], 5, None, {})
+        ProcessCollector("Pendulum", [-1], 5, None, {})
     with pytest.raises(ValueError, match="chunk_steps must be at least 1, not 0"):
-        Collector("Pendulum", [0], 0, None, {})
+        ProcessCollector("Pendulum", [0], 0, None, {})
     with pytest.raises(ValueError, match="num_workers must be None, 0 or positive, not -2"):
-        Collector("Pendulum", [0], 5, None, {}, num_workers=-2)
+        ProcessCollector("Pendulum", [0], 5, None, {}, num_workers=-2)
     with pytest.raises(ValueError, match="cannot be sent to worker processes"):
-        Collector(
+        ProcessCollector(
             "Pendulum", [0], 5, lambda parameters, observation, noise: noise, {}, num_workers=1
         )
-    with Collector(
+    with ProcessCollector(
         "Pendulum", [0, 1], 5, acting_probes.linear_policy, shapes, num_workers=0
     ) as collector:
         with pytest.raises(RuntimeError, match="No chunk is under way"):
@@ -215,7 +215,7 @@ def test_misuse_is_one_clear_sentence() -> None:
             collector.start(1, None)
         collector.wait()
     with (
-        Collector("Pendulum", [0], 5, None, {}, num_workers=0) as collector,
+        ProcessCollector("Pendulum", [0], 5, None, {}, num_workers=0) as collector,
         pytest.raises(ValueError, match="without a policy"),
     ):
         collector.start(0, {})

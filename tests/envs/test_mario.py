@@ -21,14 +21,16 @@ from gymnasium.utils.env_checker import check_env
 
 from benchmarks import bench_mario
 from element_rl.envs import mario, mario_emulator
-from element_rl.envs.screens import describe_screen, make_screen, screen_cell
+from element_rl.envs.make import describe, make_env
+from element_rl.envs.spec import coverage_cell
 
 INSTALLED = all(
     importlib.util.find_spec(name) for name in ("stable_retro", mario_emulator.ROM_PACKAGE)
 )
 needs_mario = pytest.mark.skipif(
     not INSTALLED,
-    reason="NOT TESTED: Super Mario Bros is not installed; pip install -e '.[mario]' (docs/mario.md)",
+    reason="NOT TESTED: Super Mario Bros is not installed; pip install -e '.[mario]' "
+    "(docs/mario.md)",
 )
 NONE, RIGHT, RIGHT_JUMP, RIGHT_FAST, RIGHT_FAST_JUMP, JUMP, LEFT, DOWN = 0, 1, 2, 3, 4, 5, 6, 10
 # (action, steps) from the very beginning of the level, without idle frames; found by a random
@@ -90,15 +92,15 @@ def test_gymnasium_environment(actions: int) -> None:
 
 @needs_mario
 def test_described() -> None:
-    spec = describe_screen("mario")
-    assert spec == describe_screen("SuperMarioBros-1-1")
+    spec = describe("mario")
+    assert spec == describe("SuperMarioBros-1-1")
     assert (spec.name, spec.frame_shape, spec.max_episode_steps) == (
         "SuperMarioBros-1-1",
         (84, 84),
         1000,
     )
     assert (spec.actions, spec.action_names[4]) == (12, "right+A+B")
-    wide = describe_screen("mario", actions=16)
+    wide = describe("mario", actions=16)
     assert (wide.actions, len(set(wide.action_names))) == (16, 16)
     assert wide.action_names[:5] == ("none", "A", "B", "A+B", "right")
     assert spec.coverage_cells == (100, 200)
@@ -183,15 +185,15 @@ def test_three_lives() -> None:
 
 @needs_mario
 def test_bonus_room_has_a_map_of_its_own(env: gymnasium.Env) -> None:
-    spec = describe_screen("mario")
+    spec = describe("mario")
     env.reset(seed=0)
     infos = [(reward, info) for _, reward, _, _, info in played(env, TO_THE_BONUS_ROOM)]
     inside = infos[-1][1]
     assert (inside["area"], inside["x"]) == (2, 24)
     assert tuple(inside["position"]) == (24, inside["y"] + 300)
-    assert screen_cell(spec, inside["position"]) % 200 >= 100
+    assert coverage_cell(spec, inside["position"]) % 200 >= 100
     assert all(
-        screen_cell(spec, info["position"]) % 200 < 100 for _, info in infos if info["area"] == 1
+        coverage_cell(spec, info["position"]) % 200 < 100 for _, info in infos if info["area"] == 1
     )
     assert all(abs(reward) <= 12 for reward, _ in infos)  # through the pipe is no step back
     outside = list(played(env, [(RIGHT_FAST_JUMP, 9), (RIGHT, 3)] * 5))  # and out at its other end
@@ -329,7 +331,7 @@ def test_an_emulator_of_someone_else() -> None:
 )
 def test_wrong_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        make_screen("mario", **options)
+        make_env("mario", **options)
 
 
 @needs_mario

@@ -11,7 +11,8 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from element_rl.envs import point_maze
-from element_rl.envs.robots import coverage_cell, describe, make_env
+from element_rl.envs.make import describe, make_env
+from element_rl.envs.spec import coverage_cell
 
 WAY = [
     (3.25, 2.5),

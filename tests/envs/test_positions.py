@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from own_world import START, WALK
 
-from element_rl.acting.collector import Collector
+from element_rl.acting.collector import ProcessCollector
 from element_rl.agents.making import make_agent
+from element_rl.envs.make import describe, make_env
 from element_rl.envs.positions import column_bounds
-from element_rl.envs.robots import EnvSpec, coverage_cell, describe, make_env, position_of
+from element_rl.envs.spec import EnvSpec, coverage_cell, position_of
 from element_rl.training.off_policy.config import ExploreConfig, map_note, resolved
 from element_rl.training.off_policy.launch import create_run
 from element_rl.training.off_policy.learner import Learner
@@ -114,7 +115,9 @@ def test_a_robot_gets_another_map() -> None:
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_workers_know_the_position(workers: int) -> None:
-    with Collector(describe(WALK, PLANE), [3], 60, None, {}, num_workers=workers) as collector:
+    with ProcessCollector(
+        describe(WALK, PLANE), [3], 60, None, {}, num_workers=workers
+    ) as collector:
         collector.start(0, None)
         chunk = collector.wait()
     count = int(chunk.count[0])
@@ -141,7 +144,7 @@ def test_settings_keep_the_map_and_the_state_has_the_position(tmp_path: Path) ->
 
 def test_without_a_position_nothing_changes_but_a_hint() -> None:
     config, spec, _ = resolved(ExploreConfig("Pendulum-v1"))
-    assert spec == EnvSpec("Pendulum-v1", 3, 1, (-2.0,), (2.0,), max_episode_steps=200)
+    assert spec == EnvSpec("Pendulum-v1", (3,), 200, (-2.0,), (2.0,))
     assert (config.position, config.bounds) == ((), ())
     assert "--position says where the agent is" in map_note(config, spec)
     assert map_note(ExploreConfig("PointMaze"), describe("PointMaze")) == ""

@@ -1,4 +1,4 @@
-"""Sizes, positions and orientations of the robots against MuJoCo's own state; names and refusals."""
+"""Sizes, positions and orientations of robots against MuJoCo's own state; names and refusals."""
 
 import importlib.util
 import subprocess
@@ -10,16 +10,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from element_rl.envs.robots import (
-    HEALTH_OPTION,
-    EnvSpec,
-    can_fall,
-    coverage_cell,
-    describe,
-    make_env,
-    orientation_of,
-    position_of,
-)
+from element_rl.envs.make import describe, make_env
+from element_rl.envs.robots import HEALTH_OPTION, can_fall
+from element_rl.envs.spec import EnvSpec, coverage_cell, orientation_of, position_of
 
 ROBOTS = [
     "Hopper-v5",
@@ -111,7 +104,7 @@ def test_cells_of_the_map() -> None:
 
 def test_any_box_environment_works_without_a_map() -> None:
     spec = describe("Pendulum")
-    assert spec == EnvSpec("Pendulum-v1", 3, 1, (-2.0,), (2.0,), max_episode_steps=200)
+    assert spec == EnvSpec("Pendulum-v1", (3,), 200, (-2.0,), (2.0,))
     assert (spec.position_dim, spec.orientation_dim, spec.coverage_bounds) == (0, 0, None)
     env = make_env("Pendulum")
     observation, info = env.reset(seed=0)
@@ -241,7 +234,10 @@ def test_a_refusal_of_spaces_names_a_way_out(
     seen: spaces.Space, acts: spaces.Space, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message) as refusal:
-        describe("own_world:OwnSpaces-v0", observation_space=seen, action_space=acts)
+        describe(
+            *("own_world:OwnSpaces-v0", (), (), "vectors"),
+            **{"observation_space": seen, "action_space": acts},
+        )
     assert "\n" not in str(refusal.value)
 
 

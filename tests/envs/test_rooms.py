@@ -8,7 +8,8 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from element_rl.envs import rooms
-from element_rl.envs.screens import describe_screen, make_screen, screen_cell
+from element_rl.envs.make import describe, make_env
+from element_rl.envs.spec import coverage_cell
 
 STAY, UP, DOWN, LEFT, RIGHT = range(5)
 
@@ -20,7 +21,7 @@ def test_gymnasium_environment() -> None:
 
 
 def test_moves_and_walls() -> None:
-    env = make_screen("rooms")
+    env = make_env("rooms")
     _, info = env.reset(seed=0)
     x, y = info["position"]
     assert tuple(env.step(RIGHT)[-1]["position"]) == (x + 1, y)
@@ -34,7 +35,7 @@ def test_moves_and_walls() -> None:
 
 
 def test_who_knows_the_way_gets_the_reward_and_it_ends_the_episode() -> None:
-    env = make_screen("Rooms-v0")
+    env = make_env("Rooms-v0")
     rewards, terminated, steps = walk_to_goal(env)
     assert steps == sum(1 for _ in rewards)
     assert terminated
@@ -45,7 +46,7 @@ def test_who_knows_the_way_gets_the_reward_and_it_ends_the_episode() -> None:
 
 @pytest.mark.parametrize("distance", [3, 8, 40, 204])
 def test_goal_distance_and_progress(distance: int) -> None:
-    env = make_screen("rooms", goal_distance=distance, progress_reward=0.5)
+    env = make_env("rooms", goal_distance=distance, progress_reward=0.5)
     assert rooms.distances(rooms._WALL, rooms.START)[env.unwrapped.goal] == distance
     rewards, terminated, steps = walk_to_goal(env)
     assert terminated
@@ -54,11 +55,11 @@ def test_goal_distance_and_progress(distance: int) -> None:
 
 def test_goal_distance_out_of_reach() -> None:
     with pytest.raises(ValueError, match="goal_distance must be from 3 to 204 steps, not 205"):
-        make_screen("rooms", goal_distance=205)
+        make_env("rooms", goal_distance=205)
 
 
 def test_a_random_policy_stays_in_the_first_rooms() -> None:
-    spec, env = describe_screen("rooms"), make_screen("rooms")
+    spec, env = describe("rooms"), make_env("rooms")
     env.action_space.seed(0)
     tiles = set()
     for episode in range(40):
@@ -66,14 +67,14 @@ def test_a_random_policy_stays_in_the_first_rooms() -> None:
         truncated = False
         while not truncated:
             _, reward, _, truncated, info = env.step(env.action_space.sample())
-            tiles.add(int(screen_cell(spec, info["position"])))
+            tiles.add(int(coverage_cell(spec, info["position"])))
             assert reward == 0.0
     assert 150 < len(tiles) < 600  # of 1,474
 
 
 def test_what_is_seen_tells_the_place() -> None:
     """No two tiles look the same, and the view scrolls with the agent."""
-    env = make_screen("rooms")
+    env = make_env("rooms")
     env.reset(seed=0)
     unwrapped = env.unwrapped
     frames = set()

@@ -1,4 +1,4 @@
-"""Screens: what is told of an environment, how its images become frames, and what cannot be used."""
+"""Screens: what is told of an environment, how images become frames, and what cannot be used."""
 
 from typing import Any
 
@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from element_rl.envs import screens
-from element_rl.envs.screens import describe_screen, grey_frame, make_screen, screen_cell
+from element_rl.envs.make import describe, make_env
+from element_rl.envs.screens import grey_frame
+from element_rl.envs.spec import coverage_cell
 
 
 class Colours(gymnasium.Env[np.ndarray, int]):
@@ -42,12 +44,12 @@ def _registered() -> Any:
 
 @pytest.mark.parametrize("shape", [(100, 120, 3), (100, 120, 1), (100, 120), (84, 84), (20, 30, 3)])
 def test_any_image_environment(shape: tuple[int, ...]) -> None:
-    spec = describe_screen("Colours", shape=shape)
+    spec = describe("Colours", shape=shape)
     assert spec.name == "Colours-v0"
     assert (spec.frame_shape, spec.actions, spec.max_episode_steps) == ((84, 84), 3, 1000)
     assert spec.action_names == ("NOOP", "FIRE", "UP")
     assert spec.coverage_bounds is None
-    env = make_screen("Colours", shape=shape, max_episode_steps=3)
+    env = make_env("Colours", shape=shape, max_episode_steps=3)
     first, info = env.reset(seed=7)
     assert env.observation_space.contains(first)
     assert np.array_equal(info["position"], np.zeros(2, np.float32))
@@ -76,33 +78,33 @@ def test_frames_by_hand() -> None:
 
 
 def test_cells_by_hand() -> None:
-    spec = describe_screen("rooms")
-    assert hash(spec) == hash(describe_screen("Rooms-v0"))
+    spec = describe("rooms")
+    assert hash(spec) == hash(describe("Rooms-v0"))
     assert spec.coverage_cells == (49, 37)
     positions = np.array([(0.5, 0.5), (0.5, 1.5), (48.5, 36.5), (-3.0, 1e30)], np.float32)
-    assert screen_cell(spec, positions).tolist() == [0, 1, 49 * 37 - 1, 36]
+    assert coverage_cell(spec, positions).tolist() == [0, 1, 49 * 37 - 1, 36]
 
 
 def test_what_cannot_be_used() -> None:
     with pytest.raises(
         ValueError, match=r"'CartPole-v1' observes Box.*an image is needed.*AddRenderObservation"
     ):
-        make_screen("CartPole-v1")
+        describe("CartPole-v1", (), (), "frames")
     with pytest.raises(ValueError, match="an image is needed"):
-        describe_screen("Colours", shape=(4, 84, 84))
+        describe("Colours", (), (), "frames", shape=(4, 84, 84))
     with pytest.raises(ValueError, match="an image is needed"):
-        describe_screen("Colours", dtype=np.float32)
+        describe("Colours", (), (), "frames", dtype=np.float32)
     with pytest.raises(
         ValueError, match=r"There is no environment 'Roms'; did you mean .*Rooms-v0"
     ):
-        describe_screen("Roms")
+        describe("Roms")
     with pytest.raises(
         ValueError, match=r"'Rooms-v0' cannot be made: .*unexpected keyword argument 'colour'"
     ):
-        describe_screen("rooms", colour="red")
-    spec = describe_screen("Colours")
+        describe("rooms", colour="red")
+    spec = describe("Colours")
     with pytest.raises(ValueError, match="'Colours-v0' has no coverage map"):
-        screen_cell(spec, np.zeros((1, 2), np.float32))
+        coverage_cell(spec, np.zeros((1, 2), np.float32))
 
 
 def test_continuous_actions_are_refused() -> None:

@@ -18,14 +18,14 @@ import numpy as np
 import pytest
 from run_outcomes import assert_same, outcome
 
-from element_rl.acting.evaluators import Evaluator
-from element_rl.acting.screen_episodes import screen_return
+from element_rl.acting.evaluator import Evaluator
 from element_rl.agents import a3c
 from element_rl.agents.a3c import A3CConfig
 from element_rl.commands.finetune import main
 from element_rl.encoders.frozen import load_encoder
 from element_rl.envs import mario_emulator
-from element_rl.envs.screens import MARIO, make_screen
+from element_rl.envs.make import make_env
+from element_rl.envs.names import MARIO
 from element_rl.runs.folder import RunError, RunFolder
 from element_rl.runs.watching import Interrupted
 from element_rl.training.finetune import FinetuneConfig, finetune
@@ -119,12 +119,12 @@ def test_returns_depend_neither_on_processes_nor_on_how_an_action_is_drawn_from_
     seeds = [[(agent, 0, episode) for episode in range(3)] for agent in range(2)]
     found = []
     for workers, deterministic in ((0, False), (0, True), (1, False)):
-        with Evaluator("Rooms-v0", options, workers, make_screen, screen_return) as evaluator:
+        with Evaluator("Rooms-v0", options, workers) as evaluator:
             evaluator.start(population(200), seeds, deterministic)
             found.append(evaluator.wait()[0])
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_array_equal(found[0], found[2])
-    env, expected = make_screen("Rooms-v0", **options), 0.0
+    env, expected = make_env("Rooms-v0", **options), 0.0
     env.reset(seed=int(np.random.default_rng([0, 0, 1]).integers(2**31)))
     ended = False
     while not ended:

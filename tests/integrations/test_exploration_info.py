@@ -12,7 +12,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from element_rl.encoders.state import make_state_encoder
 from element_rl.entropy import renyi_entropy
-from element_rl.envs.robots import coverage_cell, describe, make_env, position_of
+from element_rl.envs.make import describe, make_env
+from element_rl.envs.spec import coverage_cell, position_of
 from element_rl.integrations.exploration_info import ExplorationInfo, VectorExplorationInfo
 
 

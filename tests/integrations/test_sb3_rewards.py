@@ -16,7 +16,7 @@ from element_rl.acting.collector import Chunk
 from element_rl.agents import sac
 from element_rl.agents.sac import SACConfig
 from element_rl.encoders.state import make_state_encoder
-from element_rl.envs.robots import EnvSpec
+from element_rl.envs.spec import EnvSpec
 from element_rl.integrations.sb3 import IntrinsicReplayBuffer
 from element_rl.replay.ring import Episode, Transitions
 from element_rl.rewards import RewardSpec, make_reward
@@ -216,7 +216,7 @@ def test_rewards_are_those_of_the_learner_of_the_library() -> None:
     """The learner of `element explore` is fed the same stream; its replay has the same notes."""
     buffer = make_buffer("element-exact", 1)
     reward = compiled("element-exact")[0]
-    spec = EnvSpec("Walk", 3, 2, (-2.0,) * 2, (2.0,) * 2, LONGEST)
+    spec = EnvSpec("Walk", (3,), LONGEST, (-2.0,) * 2, (2.0,) * 2)
     agent = sac.agent(SACConfig(hidden_sizes=(4,)), spec.observation_dim, spec.action_dim)
     learner = Learner(
         spec,

@@ -15,7 +15,7 @@ from walks import ACTIONS, OBSERVATIONS, SMALL, Walk, walk
 import element_rl
 from element_rl import IntrinsicReward
 from element_rl.encoders.state import make_state_encoder
-from element_rl.envs.robots import make_env
+from element_rl.envs.make import make_env
 from element_rl.rewards.element import ElementConfig, ElementReward, in_update_window
 from element_rl.storage.files import FileError
 from element_rl.training.off_policy.config import ExploreConfig, resolved

@@ -8,13 +8,13 @@ import jax
 import numpy as np
 import pytest
 
-from element_rl.acting.evaluators import Evaluator, environment_maker
+from element_rl.acting.evaluator import Evaluator, environment_maker
 from element_rl.acting.host_values import action_values
 from element_rl.agents import discrete_cloning
 from element_rl.agents.behaviour_cloning import CloningConfig
 from element_rl.agents.discrete_cql import DiscreteBatch, DiscreteCQLConfig, value_parameters
 from element_rl.datasets.minari_files import EpisodeRecord, write_dataset
-from element_rl.envs.screens import make_screen
+from element_rl.envs.make import make_env
 from element_rl.training.offline import OfflineConfig, create_offline_run, train_offline
 from element_rl.training.offline.data import load_source, rows_of, sample, shares_of
 
@@ -27,7 +27,7 @@ RIGHT = 4
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Random steps, but most of them towards the goal."""
     root = tmp_path_factory.mktemp("datasets")
-    env = make_screen("Rooms-v0", **OPTIONS)
+    env = make_env("Rooms-v0", **OPTIONS)
     generator = np.random.default_rng(0)
     records = [episode(env, generator) for _ in range(12)]
     write_dataset(
@@ -92,7 +92,7 @@ def test_frames_are_drawn_as_they_are_and_stacked_within_an_episode(config: Offl
 def test_a_stack_in_the_environment_is_that_of_the_data() -> None:
     env, plain = (
         environment_maker(True, 3)("Rooms-v0", **OPTIONS),
-        make_screen("Rooms-v0", **OPTIONS),
+        make_env("Rooms-v0", **OPTIONS),
     )
     frames = [plain.reset(seed=3)[0]] * 3
     np.testing.assert_array_equal(env.reset(seed=3)[0], np.stack(frames))

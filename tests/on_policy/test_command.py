@@ -14,7 +14,7 @@ from imageio_ffmpeg import get_ffmpeg_exe
 
 from element_rl.commands.mario import main as main_mario
 from element_rl.commands.on_policy import main
-from element_rl.envs.screens import make_screen
+from element_rl.envs.make import make_env
 from element_rl.runs.folder import RunError, RunFolder
 from element_rl.studies.report import write_run_report
 from element_rl.training.on_policy.config import OnPolicyConfig
@@ -135,7 +135,7 @@ def test_the_film_is_of_the_best_episode(tmp_path: Path) -> None:
     assert seed == arrays[f"measures/best/{best}/seed"]
     assert len(actions) == 40
     path = write_video(OnPolicyConfig("Rooms-v0", env_options=("max_episode_steps=40",)), run)
-    env = make_screen("Rooms-v0", max_episode_steps=40)
+    env = make_env("Rooms-v0", max_episode_steps=40)
     lived = [env.reset(seed=seed)[0], *(env.step(int(action))[0] for action in actions)]
     # ffmpeg itself: imageio's reader leaves the pipes to it open for the garbage collector to find.
     shown_as = [

@@ -3,15 +3,14 @@ that can be gone back to."""
 
 from itertools import pairwise
 
-import gymnasium
 import jax
 import numpy as np
 
 from element_rl.acting.rollout import Rollout
-from element_rl.acting.rollout_actor import Surroundings
-from element_rl.acting.rollout_workers import Crew
+from element_rl.acting.rollout_actor import RolloutSettings
+from element_rl.acting.rollout_workers import RolloutWorkers
 from element_rl.agents import a3c
-from element_rl.envs.screens import describe_screen
+from element_rl.envs.make import describe, env_maker
 from element_rl.rewards.return_scale import ReturnScale
 from element_rl.training.on_policy.agent import Episode
 
@@ -19,16 +18,18 @@ CONFIG = a3c.A3CConfig(channels=(2, 2), hidden_size=8, local_steps=10)
 OPTIONS = {"max_episode_steps": 25, "goal_distance": 4}
 
 
-def crew(places: dict | None = None) -> tuple[Crew, dict[str, np.ndarray]]:
-    spec = describe_screen("Rooms-v0", **OPTIONS)
+def rollout_workers(places: dict | None = None) -> tuple[RolloutWorkers, dict[str, np.ndarray]]:
+    spec = describe("Rooms-v0", **OPTIONS)
     network = a3c.ActorCritic.create(jax.random.key(0), spec.frame_shape, spec.actions, CONFIG)
     parameters = {name: np.asarray(array) for name, array in a3c.policy_parameters(network).items()}
     shapes = {name: array.shape for name, array in parameters.items()}
-    surroundings = Surroundings(spec, gymnasium.spec(spec.name), OPTIONS, 10, 8, shapes)
-    return Crew(surroundings, [3], 0, 0, places), parameters
+    settings = RolloutSettings(spec, env_maker(spec.name, OPTIONS), 10, 8, shapes)
+    return RolloutWorkers(settings, [3], 0, 0, places), parameters
 
 
-def delivered(workers: Crew, parameters: dict[str, np.ndarray], count: int) -> list[Rollout]:
+def delivered(
+    workers: RolloutWorkers, parameters: dict[str, np.ndarray], count: int
+) -> list[Rollout]:
     rollouts = []
     for _ in range(count):
         workers.start(0, 0, parameters, 10)
@@ -43,7 +44,7 @@ def delivered(workers: Crew, parameters: dict[str, np.ndarray], count: int) -> l
 
 
 def test_rollouts_follow_one_another_and_never_cross_an_episode_s_end() -> None:
-    workers, parameters = crew()
+    workers, parameters = rollout_workers()
     rollouts = delivered(workers, parameters, 8)
     workers.close()
     assert rollouts[0].begins
@@ -62,12 +63,12 @@ def test_rollouts_follow_one_another_and_never_cross_an_episode_s_end() -> None:
 
 def test_a_worker_goes_on_from_a_place() -> None:
     """In the middle of an episode: the same frames, actions and LSTM states follow."""
-    workers, parameters = crew()
+    workers, parameters = rollout_workers()
     first = delivered(workers, parameters, 2)
     place = workers.places[0, 0]
     assert len(place.actions) == 20 or first[0].ended
     expected = delivered(workers, parameters, 4)
-    other, _ = crew({(0, 0): place})
+    other, _ = rollout_workers({(0, 0): place})
     for ours, theirs in zip(delivered(other, parameters, 4), expected, strict=True):
         for name, value in vars(theirs).items():
             np.testing.assert_array_equal(getattr(ours, name), value, err_msg=name)
@@ -76,7 +77,7 @@ def test_a_worker_goes_on_from_a_place() -> None:
 
 
 def test_an_episode_grows_by_its_rollouts() -> None:
-    workers, parameters = crew()
+    workers, parameters = rollout_workers()
     rollouts = delivered(workers, parameters, 3)
     workers.close()
     episode = Episode(

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from element_rl.envs.screens import make_screen
+from element_rl.envs.make import make_env
 from element_rl.storage.files import FileError
 from element_rl.training.encoder.collecting import random_episode, random_episodes
 from element_rl.training.encoder.frames import NOT_KEPT, EpisodeRecord, FrameStore, frame_entropy
@@ -97,14 +97,14 @@ def test_an_episode_is_the_same_whoever_runs_it() -> None:
         np.testing.assert_array_equal(here.positions, there.positions)
         assert (here.task_return, here.entropy) == (there.task_return, there.entropy)
     assert collected[0][0].frames.shape == (31, 84, 84)
-    env = make_screen("Rooms-v0", **SHORT)
+    env = make_env("Rooms-v0", **SHORT)
     np.testing.assert_array_equal(random_episode(env, 7, 5).frames, collected[0][2].frames)
     assert not np.array_equal(random_episode(env, 8, 5).positions, collected[0][2].positions)
     env.close()
 
 
 def test_a_held_action_goes_further() -> None:
-    env = make_screen("Rooms-v0", max_episode_steps=200)
+    env = make_env("Rooms-v0", max_episode_steps=200)
     reach = [
         np.mean(
             [

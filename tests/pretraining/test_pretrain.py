@@ -13,7 +13,7 @@ from seen import pixels_covered, ticks_of
 from element_rl.commands.pretrain_encoder import main
 from element_rl.encoders.frozen import load_encoder
 from element_rl.encoders.stdim import NetworkConfig
-from element_rl.envs.screens import make_screen
+from element_rl.envs.make import make_env
 from element_rl.plots.encoder import encoder_figure
 from element_rl.runs.folder import RunError
 from element_rl.runs.watching import Interrupted, Progress
@@ -107,7 +107,7 @@ def test_what_a_run_leaves(finished: Path) -> None:
 def test_the_encoder_is_frozen_and_standardised(finished: Path) -> None:
     encoder = load_encoder(finished)
     assert (encoder.state_dim, encoder.frame_shape) == (8, (84, 84))
-    env = make_screen("Rooms-v0", max_episode_steps=60)
+    env = make_env("Rooms-v0", max_episode_steps=60)
     frames = np.concatenate([random_episode(env, 0, number).frames for number in range(10)])
     env.close()
     spread = np.sqrt(np.asarray(encoder(frames)).var(axis=0).sum())

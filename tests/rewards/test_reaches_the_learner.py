@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from small_rewards import SMALL_REWARDS
 
-from element_rl.acting.collector import Chunk, Collector
+from element_rl.acting.collector import Chunk, ProcessCollector
 from element_rl.agents import sac
 from element_rl.agents.sac import SACConfig
-from element_rl.envs.robots import describe
+from element_rl.envs.make import describe
 from element_rl.rewards import NAMES, Reward, make_reward
 from element_rl.training.off_policy.learner import Learner, _update
 
@@ -30,7 +30,7 @@ def chunks() -> list[Chunk]:
     """Forty random steps of two agents, one step a chunk."""
     options = {"max_episode_steps": STEPS}
     collected = []
-    with Collector(
+    with ProcessCollector(
         "PointMaze", SEEDS, 1, None, {}, env_options=options, num_workers=0
     ) as collector:
         for index in range(40):

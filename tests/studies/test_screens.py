@@ -20,7 +20,7 @@ from element_rl.cli import main
 from element_rl.commands.study import StudyCommand, chosen_cells, chosen_scale
 from element_rl.encoders.frozen import FILE
 from element_rl.envs import mario_emulator
-from element_rl.envs.screens import MARIO
+from element_rl.envs.names import MARIO
 from element_rl.runs.folder import RunFolder
 from element_rl.runs.watching import Interrupted
 from element_rl.storage.files import read_arrays, to_json

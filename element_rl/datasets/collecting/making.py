@@ -33,7 +33,7 @@ from element_rl.datasets.exports import export, require_format
 from element_rl.datasets.minari_files import DatasetError, EpisodeRecord
 from element_rl.datasets.minari_folders import dataset_folder, require_minari
 from element_rl.datasets.minari_writing import build_dataset, publish, refuse_existing
-from element_rl.envs.screens import MARIO
+from element_rl.envs.names import MARIO
 from element_rl.runs.folder import RunError, RunFolder
 from element_rl.runs.kinds import kind_of
 from element_rl.runs.provenance import commit, versions

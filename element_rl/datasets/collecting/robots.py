@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from element_rl.acting.actors import episode_seed
-from element_rl.acting.collector import Collector
+from element_rl.acting.collector import ProcessCollector
 from element_rl.acting.host_policy import policy_action
 from element_rl.datasets.collecting.config import CollectConfig
 from element_rl.datasets.collecting.parts import (
@@ -101,7 +101,7 @@ def _act(
             raise Interrupted(parts.steps_done())
 
     parameters = parts.shares[0].parameters or {}
-    with Collector(
+    with ProcessCollector(
         source.spec,
         list(seeds),
         parts.division.chunk_steps,

@@ -11,17 +11,18 @@ import numpy as np
 from gymnasium.envs.registration import WrapperSpec
 from jaxtyping import UInt8
 
-from element_rl.acting.rollout_actor import Surroundings
+from element_rl.acting.rollout_actor import RolloutSettings
 from element_rl.encoders.frozen import encode_all, load_encoder
-from element_rl.envs.names import registration_of, with_package
-from element_rl.envs.screens import ScreenSpec, describe_screen, make_screen
+from element_rl.envs.make import describe, env_maker, make_env
+from element_rl.envs.names import with_package
+from element_rl.envs.spec import EnvSpec
 from element_rl.runs.folder import RunFolder
 from element_rl.training.on_policy.config import OnPolicyConfig
 from element_rl.training.on_policy.config import env_options as parsed_options
 from element_rl.training.on_policy.launch import ENCODER
 from element_rl.training.on_policy.measures import episode_entropy
 
-# `make_screen` puts this around every environment; named in a dataset, `recover_environment` does
+# `make_env` puts this around environments of images; named in a dataset, `recover_environment` does
 # so too.
 SCREEN = WrapperSpec("Screen", "element_rl.envs.screens:Screen", {})
 
@@ -34,7 +35,7 @@ class ScreenSource:
     reward: str
     seeds: tuple[int, ...]  # of the agents
     env_options: Mapping[str, Any]
-    spec: ScreenSpec
+    spec: EnvSpec
     # as Gymnasium made it, with what makes frames of its images
     env_spec: gymnasium.envs.registration.EnvSpec
     observation_space: gymnasium.spaces.Box
@@ -52,18 +53,11 @@ class ScreenSource:
                 "that change this."
             )
 
-    def surroundings(self, parameters: Mapping[str, np.ndarray]) -> Surroundings:
+    def rollout_settings(self, parameters: Mapping[str, np.ndarray]) -> RolloutSettings:
         """What workers have to know; `parameters` of one agent, none for random actions."""
         shapes = {name: array.shape for name, array in parameters.items()}
-        registration = registration_of(self.spec.name)
-        return Surroundings(
-            self.spec,
-            registration,
-            dict(self.env_options),
-            self.local_steps,
-            self.hidden_size,
-            shapes,
-        )
+        make = env_maker(self.spec.name, self.env_options)
+        return RolloutSettings(self.spec, make, self.local_steps, self.hidden_size, shapes)
 
 
 def screen_source_of(run: RunFolder, env_options: tuple[str, ...]) -> ScreenSource:
@@ -72,17 +66,17 @@ def screen_source_of(run: RunFolder, env_options: tuple[str, ...]) -> ScreenSour
     options = parsed_options(
         OnPolicyConfig(settings["env"], env_options=(*settings["env_options"], *env_options))
     )
-    env = make_screen(settings["env"], **options)
+    env = make_env(settings["env"], **options)
     try:
         env_spec = copy.deepcopy(env.env.spec)
-        assert env_spec is not None  # make_screen goes through the registry
+        assert env_spec is not None  # make_env goes through the registry
         env_spec.additional_wrappers = (*env_spec.additional_wrappers, SCREEN)
         return ScreenSource(
             run=run,
             reward=settings["reward"],
             seeds=tuple(settings["seed"] + index for index in range(settings["seeds"])),
             env_options=options,
-            spec=describe_screen(settings["env"], **options),
+            spec=describe(settings["env"], **options),
             env_spec=with_package(env_spec, settings["env"]),
             observation_space=env.observation_space,
             action_space=env.action_space,

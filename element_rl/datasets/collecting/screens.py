@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, UInt8
 
 from element_rl.acting.rollout import Place, Rollout
-from element_rl.acting.rollout_workers import Crew
+from element_rl.acting.rollout_workers import RolloutWorkers
 from element_rl.datasets.collecting.config import CollectConfig
 from element_rl.datasets.collecting.parts import STRIDE, Share
 from element_rl.datasets.collecting.screen_source import ScreenEntropies, ScreenSource
@@ -207,7 +207,7 @@ class ScreenParts:
         self,
         number: int,
         piles: Sequence[Pile],
-        crew: Crew,
+        crew: RolloutWorkers,
         measure: Callable[[np.ndarray], float],
         watch: Callable[[int, float | None], None],
         stop: Callable[[], bool],
@@ -235,10 +235,10 @@ class ScreenParts:
                     self._write(number, other, unwritten)
                 raise Interrupted(self.steps_done() // len(self.seeds))
 
-    def _crew(self, share: Share, places: Mapping[tuple[int, int], Place]) -> Crew:
+    def _crew(self, share: Share, places: Mapping[tuple[int, int], Place]) -> RolloutWorkers:
         """One worker per agent; they are started anew for every share."""
-        surroundings = self.source.surroundings(self._policies(share)[0])
-        return Crew(surroundings, self.seeds, 0 if self.workers == 0 else 1, RESTARTS, places)
+        settings = self.source.rollout_settings(self._policies(share)[0])
+        return RolloutWorkers(settings, self.seeds, 0 if self.workers == 0 else 1, RESTARTS, places)
 
     def _policies(self, share: Share) -> list[dict[str, np.ndarray]]:
         """The parameters of every agent; none where actions are random."""

@@ -13,12 +13,15 @@ import numpy as np
 import safetensors
 from jaxtyping import Array, Bool, Float, Float32, Shaped
 
+from element_rl.acting.policies import ActionScale
 from element_rl.datasets.collecting.parts import Rows, Share
 from element_rl.datasets.collecting.screen_source import ScreenSource
 from element_rl.encoders.state import StateEncoder, make_state_encoder
 from element_rl.entropy import renyi_entropy
+from element_rl.envs.make import make_env
 from element_rl.envs.names import with_package
-from element_rl.envs.robots import HEALTH_OPTION, EnvSpec, can_fall, make_env
+from element_rl.envs.robots import HEALTH_OPTION, can_fall
+from element_rl.envs.spec import EnvSpec
 from element_rl.replay.ledger import stored_episodes
 from element_rl.runs.folder import POLICY, RESUME_ARRAYS, RunError, RunFolder
 from element_rl.storage.files import read_manifest, verify
@@ -122,10 +125,8 @@ def observations_of(source: Source, rows: Rows) -> Shaped[np.ndarray, "R O"]:
 
 def actions_of(source: Source, action: Float32[np.ndarray, "R A"]) -> Shaped[np.ndarray, "R A"]:
     """Actions in the environment's units: to the bit what it was stepped with (`acting.actors`)."""
-    low, high = np.asarray(source.spec.action_low), np.asarray(source.spec.action_high)
-    return np.asarray(
-        (action * ((high - low) / 2) + (low + high) / 2).astype(source.action_space.dtype)
-    )
+    spec = source.spec
+    return ActionScale(spec.action_low, spec.action_high, source.action_space.dtype)(action)
 
 
 def replayed_episodes(source: Source, steps: int | None) -> Iterator[tuple[int, Rows]]:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from element_rl.envs.screens import is_screen
+from element_rl.envs.make import is_screen
 from element_rl.runs.folder import RunFolder
 from element_rl.storage.files import read_json_object, to_json
 from element_rl.studies.engine.jobs import Job, agents_of, environments_of, label_of, sees_frames

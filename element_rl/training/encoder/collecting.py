@@ -2,32 +2,27 @@
 steps.
 
 Episode n of a seed is the same whatever the number of processes, and episodes come in order: so the
-data is the same too. The processes are as those of `acting.workers`: they import no JAX, leave
-Ctrl-C to the main process, and end when their pipe is closed, however the main process ends. Each
-has a pipe of its own: one that is killed in the middle of a frame leaves nobody waiting.
+data is the same too. Each process has a pipe of its own: one that is killed in the middle of a
+frame leaves nobody waiting.
 """
 
 import contextlib
-import gc
-import multiprocessing
-import os
-import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
+from itertools import count
 from typing import Any
 
 import gymnasium
 import numpy as np
 from jaxtyping import Float32, UInt8
 
-from element_rl.acting.workers import NICENESS, worker_surroundings
-from element_rl.envs.screens import make_screen
+from element_rl.acting.episode import Step, run_episode
+from element_rl.acting.policies import RandomPolicy
+from element_rl.acting.processes import Worker, WorkerFailure, kill_workers
+from element_rl.envs.make import EnvMaker, env_maker
 from element_rl.training.encoder.frames import frame_entropy
 
 AHEAD = 2  # episodes that a process is told of before the first of them is wanted
-_SPAWN = multiprocessing.get_context("spawn")
 
 
 @dataclass(frozen=True)
@@ -46,27 +41,37 @@ def random_episodes(
 ) -> Iterator[Iterator[RandomEpisode]]:
     """Episodes `first`, `first` + 1, ... of a seed, without end; `workers` 0 runs them in this
     process."""
-    made = make_screen(env, **options)
+    make = env_maker(env, options)
+    here = RandomEpisodes(make)  # refuses what cannot be made
     if workers == 0:
         try:
-            yield (random_episode(made, seed, number, hold_steps) for number in _numbers(first))
+            yield (here.episode(seed, number, hold_steps) for number in count(first))
         finally:
-            made.close()
+            here.close()
         return
-    assert made.spec is not None
-    registration = gymnasium.spec(made.spec.id)
-    made.close()
-    started: list[tuple[BaseProcess, Connection]] = []
+    here.close()
+    started: list[Worker] = []
     try:
-        with worker_surroundings():
-            for _ in range(workers):
-                started.append(_start(registration, dict(options)))
-        yield _in_order([connection for _, connection in started], seed, first, hold_steps)
+        for number in range(workers):
+            started.append(Worker(f"random-{number}", RandomEpisodes, (make,)))
+        yield _in_order(started, seed, first, hold_steps)
     finally:
-        for process, connection in started:
-            connection.close()
-            process.kill()
-            process.join()
+        kill_workers(started)
+        for worker in started:
+            worker.hang_up()
+
+
+class RandomEpisodes:
+    """What a process serves: an environment, and episodes in it."""
+
+    def __init__(self, make: EnvMaker) -> None:
+        self._env = make()
+
+    def episode(self, seed: int, number: int, hold_steps: int) -> RandomEpisode:
+        return random_episode(self._env, seed, number, hold_steps)
+
+    def close(self) -> None:
+        self._env.close()
 
 
 def random_episode(
@@ -74,86 +79,35 @@ def random_episode(
 ) -> RandomEpisode:
     """One episode of uniformly random actions, each held for some steps; it depends on its seed and
     number alone."""
-    generator = np.random.default_rng([seed, number])
-    frame, info = env.reset(seed=int(generator.integers(2**31)))
-    frames, positions, total, done = [frame], [info["position"]], 0.0, False
-    action = 0
-    while not done:
-        if (len(frames) - 1) % hold_steps == 0:
-            action = int(generator.integers(env.action_space.n))
-        frame, reward, terminated, truncated, info = env.step(action)
-        frames.append(frame)
-        positions.append(info["position"])
-        total, done = total + float(reward), terminated or truncated
+    frames, positions = [], []
+
+    def keep(step: Step) -> None:
+        frames.append(step.observation)
+        positions.append(step.info["position"])
+
+    policy = RandomPolicy(env.action_space, hold_steps)
+    total, _ = run_episode(env, policy, (seed, number), False, keep)
     seen = np.stack(frames)
     return RandomEpisode(seen, np.stack(positions).astype(np.float32), total, frame_entropy(seen))
 
 
 def _in_order(
-    connections: list[Connection], seed: int, first: int, hold_steps: int
+    workers: list[Worker], seed: int, first: int, hold_steps: int
 ) -> Iterator[RandomEpisode]:
     """Process i has episodes i, i + the number of processes, and so on."""
-    told = AHEAD * len(connections)
+    told = AHEAD * len(workers)
     for number in range(first, first + told):
-        _tell(connections[(number - first) % len(connections)], (seed, number, hold_steps))
-    for number in _numbers(first):
-        connection = connections[(number - first) % len(connections)]
+        workers[(number - first) % len(workers)].send("episode", seed, number, hold_steps)
+    for number in count(first):
+        worker = workers[(number - first) % len(workers)]
         try:
-            episode, failure = connection.recv()
-        except (EOFError, ConnectionResetError):
-            episode, failure = None, "it died, perhaps for want of memory"
-        if failure is not None:
+            episode = worker.receive()
+        except WorkerFailure as failure:
+            died = failure.when == "died"
+            reason = "it died, perhaps for want of memory" if died else str(failure).rstrip(".")
             raise ValueError(
-                f"A process could not collect episode {number} ({failure}): what was collected "
-                "before is kept, go on with "
-                "--resume, perhaps with fewer --workers."
-            )
-        _tell(connection, (seed, number + told, hold_steps))
+                f"A process could not collect episode {number} ({reason}): what was collected "
+                "before is kept, go on with --resume, perhaps with fewer --workers."
+            ) from failure
+        worker.send("episode", seed, number + told, hold_steps)
         yield episode
-
-
-def _tell(connection: Connection, episode: tuple[int, int, int]) -> None:
-    # A process that died has left its end of file in the pipe: it is found when its episode is
-    # wanted.
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        connection.send(episode)
-
-
-def _numbers(first: int) -> Iterator[int]:
-    number = first
-    while True:
-        yield number
-        number += 1
-
-
-def _start(
-    registration: gymnasium.envs.registration.EnvSpec, options: dict[str, Any]
-) -> tuple[BaseProcess, Connection]:
-    ours, theirs = _SPAWN.Pipe()
-    process = _SPAWN.Process(target=_serve, args=(registration, options, theirs), daemon=True)
-    process.start()
-    theirs.close()  # or the end of file would never be read
-    return process, ours
-
-
-def _serve(
-    registration: gymnasium.envs.registration.EnvSpec,
-    options: dict[str, Any],
-    connection: Connection,
-) -> None:
-    """The process: an environment, and episodes in it until the pipe is closed."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # the main process decides
-        signal.signal(number, signal.SIG_IGN)
-    if hasattr(os, "nice"):
-        os.nice(NICENESS)
-    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
-        try:
-            gymnasium.registry.setdefault(registration.id, registration)
-            env = make_screen(registration.id, **options)
-            gc.freeze()
-            while True:
-                connection.send((random_episode(env, *connection.recv()), None))
-        except (EOFError, BrokenPipeError, ConnectionResetError):
-            raise
-        except Exception as error:
-            connection.send((None, f"{type(error).__name__}: {error}"))

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from element_rl.envs.screens import describe_screen
+from element_rl.envs.make import describe
 from element_rl.runs.folder import RunFolder
 from element_rl.runs.launch import create_run, reopen_run
 from element_rl.runs.watching import Interrupted, Progress
@@ -54,7 +54,8 @@ def pretrain_encoder(
     with run.exclusively(wait_seconds):
         if summary := run.read_summary():
             return summary
-        spec, options = describe_screen(config.env, **env_options(config)), env_options(config)
+        options = env_options(config)
+        spec = describe(config.env, (), (), "frames", **options)
         store = FrameStore(run.path / "frames", spec.frame_shape)
         collect_frames(config, options, store, watch, stop)
         splits = split_episodes(
@@ -67,7 +68,7 @@ def pretrain_encoder(
 
 def create_encoder_run(config: PretrainConfig, folder: Path) -> RunFolder:
     """A new run folder; nothing is written where the environment cannot be used."""
-    spec = describe_screen(config.env, **env_options(config))
+    spec = describe(config.env, (), (), "frames", **env_options(config))
     facts = {
         "env": spec.name,
         "coverage_axes": spec.coverage_axes,

@@ -8,7 +8,7 @@ import numpy as np
 
 from element_rl.encoders.frozen import FrozenEncoder, encode_all, freeze, save_encoder
 from element_rl.entropy import renyi_entropy
-from element_rl.envs.screens import ScreenSpec
+from element_rl.envs.spec import EnvSpec
 from element_rl.runs.folder import RunFolder
 from element_rl.runs.provenance import commit, hardware, versions
 from element_rl.storage.files import write_arrays
@@ -25,7 +25,7 @@ SATURATION_EPISODES, SATURATION_FRAMES = 20, 1_000  # that the entropy of an epi
 
 def finish(
     config: PretrainConfig,
-    spec: ScreenSpec,
+    spec: EnvSpec,
     store: FrameStore,
     splits: Splits,
     run: RunFolder,
@@ -114,7 +114,7 @@ def _probes(
     return probes
 
 
-def _scores(spec: ScreenSpec, probe: Probe) -> dict[str, float]:
+def _scores(spec: EnvSpec, probe: Probe) -> dict[str, float]:
     return {
         axis: float(score)
         for axis, score in zip(spec.coverage_axes or ("x", "y"), probe.scores, strict=True)

@@ -14,7 +14,8 @@ from element_rl.acting.host_policy import policy_widths
 from element_rl.agents.a3c import A3CConfig
 from element_rl.agents.sac import SACConfig
 from element_rl.agents.td3 import TD3Config
-from element_rl.envs.robots import HEALTH_OPTION, EnvSpec
+from element_rl.envs.robots import HEALTH_OPTION
+from element_rl.envs.spec import EnvSpec
 from element_rl.runs.folder import RunError, RunFolder
 from element_rl.training.off_policy.config import (
     ExploreConfig,

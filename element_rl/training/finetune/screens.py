@@ -22,7 +22,8 @@ from typing import Any, Literal
 import numpy as np
 
 from element_rl.encoders.frozen import load_encoder, save_encoder
-from element_rl.envs.screens import MARIO, ScreenSpec
+from element_rl.envs.names import MARIO
+from element_rl.envs.spec import EnvSpec
 from element_rl.runs.folder import RunError, RunFolder
 from element_rl.runs.watching import Watcher
 from element_rl.storage.settings import settings_from_json
@@ -97,7 +98,7 @@ class OnScreens:
         return replace(self.task, encoder=_explored(RunFolder.open(path)).encoder)
 
 
-def screen_settings(config: FinetuneConfig, source: RunFolder) -> tuple[OnPolicyConfig, ScreenSpec]:
+def screen_settings(config: FinetuneConfig, source: RunFolder) -> tuple[OnPolicyConfig, EnvSpec]:
     """Settings of A3C on the task of a run, from scratch; refused where the run's policies do not
     fit."""
     explored = _explored(source)
@@ -158,7 +159,7 @@ def _explored(source: RunFolder) -> OnPolicyConfig:
 
 
 def _refuse_other_network(
-    source: RunFolder, policy: Mapping[str, np.ndarray], task: OnPolicyConfig, spec: ScreenSpec
+    source: RunFolder, policy: Mapping[str, np.ndarray], task: OnPolicyConfig, spec: EnvSpec
 ) -> None:
     layers = sum(name.startswith("conv_bias") for name in policy)
     channels = tuple(policy[f"conv_bias_{layer}"].shape[1] for layer in range(layers))

@@ -18,10 +18,8 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from element_rl.acting.evaluators import Evaluator, default_workers
-from element_rl.acting.screen_episodes import screen_return
+from element_rl.acting.evaluator import Evaluator, default_workers
 from element_rl.agents.contract import Agent
-from element_rl.envs.screens import make_screen
 from element_rl.runs.folder import RunError, RunFolder
 from element_rl.runs.watching import Interrupted, Progress
 from element_rl.storage.trees import arrays_to_tree
@@ -177,7 +175,7 @@ def _evaluator(task: ExploreConfig | OnPolicyConfig, episodes: int) -> Evaluator
     # its workers are per agent, more than cores: they wait for one another in turns
     if isinstance(task, OnPolicyConfig):
         workers = default_workers(episodes) if task.workers else 0
-        return Evaluator(task.env, env_options(task), workers, make_screen, screen_return)
+        return Evaluator(task.env, env_options(task), workers)
     workers = default_workers(episodes) if task.workers is None else min(task.workers, episodes)
     return Evaluator(task.env, parsed_options(task), workers)
 

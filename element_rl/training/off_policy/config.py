@@ -11,7 +11,9 @@ import tyro
 
 from element_rl.agents.sac import SACConfig
 from element_rl.agents.td3 import TD3Config
-from element_rl.envs.robots import HEALTH_OPTION, EnvSpec, can_fall, describe
+from element_rl.envs.make import describe
+from element_rl.envs.robots import HEALTH_OPTION, can_fall
+from element_rl.envs.spec import EnvSpec
 from element_rl.rewards import TRAINING_NAMES, Reward, check_name, make_reward
 from element_rl.rewards.element import (
     ElementConfig,
@@ -158,7 +160,8 @@ def resolved(config: ExploreConfig | Resolved) -> Resolved:
     resolved stays as it is."""
     if isinstance(config, Resolved):
         return config
-    spec = describe(config.env, config.position, config.bounds, **parsed_options(config))
+    options = parsed_options(config)
+    spec = describe(config.env, config.position, config.bounds, "vectors", **options)
     if can_fall(spec.name) and HEALTH_OPTION not in parsed_options(config):
         # said, so that a random policy beside it has the same
         ends = "true" if config.reward == "extrinsic" else "false"
@@ -186,9 +189,8 @@ def resolved(config: ExploreConfig | Resolved) -> Resolved:
 def described(settings: Mapping[str, Any], env_options: Mapping[str, Any]) -> EnvSpec:
     """The environment of a run by its stored settings, with these options; older runs say nothing
     of positions."""
-    return describe(
-        settings["env"], settings.get("position", ()), settings.get("bounds", ()), **env_options
-    )
+    position, bounds = settings.get("position", ()), settings.get("bounds", ())
+    return describe(settings["env"], position, bounds, "vectors", **env_options)
 
 
 def map_note(given: ExploreConfig, spec: EnvSpec) -> str:

@@ -22,10 +22,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from element_rl.acting.collector import Chunk, Collector
+from element_rl.acting.collector import Chunk
+from element_rl.acting.collector import ProcessCollector as Collector
 from element_rl.acting.host_policy import policy_action
 from element_rl.agents.making import make_agent
-from element_rl.envs.robots import EnvSpec
+from element_rl.envs.spec import EnvSpec
 from element_rl.rewards import Reward, make_reward
 from element_rl.rewards.element import ElementReward
 from element_rl.rewards.entropy_range import SHORTEST, line, seen_episodes

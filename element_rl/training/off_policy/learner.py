@@ -26,7 +26,7 @@ from element_rl.acting.collector import Chunk
 from element_rl.agents.contract import Agent, Anchor, Batch
 from element_rl.encoders.state import make_state_encoder
 from element_rl.entropy import renyi_entropy
-from element_rl.envs.robots import EnvSpec
+from element_rl.envs.spec import EnvSpec
 from element_rl.memory.exact import NO_NODE
 from element_rl.memory.hnsw import HnswMemory
 from element_rl.replay import ring

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from element_rl.acting.collector import Chunk
-from element_rl.envs.robots import CELLS_PER_AXIS, EnvSpec, coverage_cell
+from element_rl.envs.spec import CELLS_PER_AXIS, EnvSpec, coverage_cell
 from element_rl.replay.ledger import FinishedEpisode
 
 

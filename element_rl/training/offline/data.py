@@ -19,12 +19,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Float32, Int, Int32, Int64, PRNGKeyArray, Shaped
 
-from element_rl.acting.evaluators import environment_maker
+from element_rl.acting.evaluator import environment_maker
 from element_rl.agents.discrete_cql import DiscreteBatch
 from element_rl.agents.sac import Batch
 from element_rl.datasets.episodes import Episodes
 from element_rl.datasets.minari_files import Dataset, DatasetError, read_dataset
-from element_rl.envs.screens import ALIASES, FRAME_SHAPE
+from element_rl.envs.names import ALIASES
+from element_rl.envs.screens import FRAME_SHAPE
 from element_rl.training.off_policy.config import ExploreConfig, parsed_options
 from element_rl.training.offline.config import OfflineConfig
 

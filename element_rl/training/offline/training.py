@@ -20,9 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from element_rl.acting.evaluators import Evaluator, default_workers
-from element_rl.envs.robots import describe
-from element_rl.envs.screens import describe_screen
+from element_rl.acting.evaluator import Evaluator, default_workers
+from element_rl.envs.make import describe
 from element_rl.runs.folder import RunFolder
 from element_rl.runs.launch import MAY_DIFFER, coverage_facts, create_run, reopen_run
 from element_rl.runs.metrics_log import FINAL_SHARE
@@ -80,7 +79,7 @@ def create_offline_run(config: OfflineConfig, folder: Path) -> RunFolder:
     config, source = resolved_offline(config)
     coverage: dict[str, Any] = {"coverage_bounds": None, "coverage_axes": None}
     if config.evaluate and (source.screen or not source.discrete):
-        spec = (describe_screen if source.screen else describe)(source.env, **source.env_options)
+        spec = describe(source.env, **source.env_options)
         coverage = coverage_facts(spec)
     facts = {
         "env": source.env,

@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, Int, UInt8
 from element_rl.acting.rollout import Rollout
 from element_rl.agents import a3c
 from element_rl.encoders.frozen import FrozenEncoder
-from element_rl.envs.screens import ScreenSpec
+from element_rl.envs.spec import EnvSpec
 from element_rl.rewards.on_rollouts import Bonus, EpisodeSoFar
 from element_rl.rewards.return_scale import ReturnScale
 from element_rl.storage.trees import arrays_to_tree, tree_to_arrays
@@ -65,7 +65,7 @@ class Agent:
     def __init__(
         self,
         seed: int,
-        spec: ScreenSpec,
+        spec: EnvSpec,
         config: a3c.A3CConfig,
         encoder: FrozenEncoder,
         bonus: Bonus | None,

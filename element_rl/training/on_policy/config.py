@@ -12,7 +12,9 @@ from jaxtyping import UInt8
 
 from element_rl.agents.a3c import A3CConfig
 from element_rl.encoders.frozen import FrozenEncoder, load_encoder, random_encoder
-from element_rl.envs.screens import MARIO, ScreenSpec, describe_screen, make_screen
+from element_rl.envs.make import describe, make_env
+from element_rl.envs.names import MARIO
+from element_rl.envs.spec import EnvSpec
 from element_rl.rewards import TRAINING_NAMES, check_name
 from element_rl.rewards.on_rollouts import Bonus, make_bonus
 from element_rl.storage.settings import named_values
@@ -105,10 +107,10 @@ class OnPolicyConfig:
         check_name(self.reward, TRAINING_NAMES)
 
 
-def resolved(config: OnPolicyConfig) -> tuple[OnPolicyConfig, ScreenSpec]:
+def resolved(config: OnPolicyConfig) -> tuple[OnPolicyConfig, EnvSpec]:
     """The configuration with nothing left open but what the reward decides, and the environment's
     description."""
-    spec = describe_screen(config.env, **env_options(config))
+    spec = describe(config.env, (), (), "frames", **env_options(config))
     config = dataclasses.replace(
         config,
         env=spec.name,
@@ -118,7 +120,7 @@ def resolved(config: OnPolicyConfig) -> tuple[OnPolicyConfig, ScreenSpec]:
     return config, spec
 
 
-def bonus_of(config: OnPolicyConfig, spec: ScreenSpec, encoder: FrozenEncoder) -> Bonus | None:
+def bonus_of(config: OnPolicyConfig, spec: EnvSpec, encoder: FrozenEncoder) -> Bonus | None:
     """The reward that the settings ask for; None for random actions."""
     options = named_values("--reward-options", config.reward_options, "learning_rate=1e-3")
     own = {
@@ -147,7 +149,7 @@ def bonus_of(config: OnPolicyConfig, spec: ScreenSpec, encoder: FrozenEncoder) -
     )
 
 
-def encoder_of(config: OnPolicyConfig, spec: ScreenSpec) -> FrozenEncoder:
+def encoder_of(config: OnPolicyConfig, spec: EnvSpec) -> FrozenEncoder:
     """The trained encoder that was asked for, or a random one."""
     if config.encoder is None:
         key = jax.random.fold_in(jax.random.key(config.seed), ENCODER_STREAM)
@@ -162,11 +164,11 @@ def encoder_of(config: OnPolicyConfig, spec: ScreenSpec) -> FrozenEncoder:
     return encoder
 
 
-def _random_frames(config: OnPolicyConfig, spec: ScreenSpec) -> UInt8[np.ndarray, "N H W"]:
+def _random_frames(config: OnPolicyConfig, spec: EnvSpec) -> UInt8[np.ndarray, "N H W"]:
     """What a random policy sees: the states of an untrained encoder get the same spread as those of
     a trained one."""
     generator = np.random.default_rng([config.seed, ENCODER_STREAM])
-    env = make_screen(spec.name, **env_options(config))
+    env = make_env(spec.name, **env_options(config))
     frames: list[np.ndarray] = []
     ended = True
     while len(frames) < FRAMES_TO_STANDARDISE:

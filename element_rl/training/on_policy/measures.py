@@ -24,7 +24,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from element_rl.acting.rollout import Rollout
 from element_rl.entropy import renyi_entropy
-from element_rl.envs.screens import ScreenSpec, screen_cell
+from element_rl.envs.spec import EnvSpec, coverage_cell
 from element_rl.training.on_policy.agent import Episode
 
 EVALUATION_ORDER = 1.001
@@ -46,7 +46,7 @@ _NEWER = (
 class Measures:
     """Running measurements of P agents."""
 
-    def __init__(self, spec: ScreenSpec, num_agents: int, state_dim: int) -> None:
+    def __init__(self, spec: EnvSpec, num_agents: int, state_dim: int) -> None:
         self.spec = spec
         self.visits = np.zeros((num_agents, *spec.coverage_cells), np.int32)
         self.furthest = np.full(num_agents, -np.inf)
@@ -69,7 +69,7 @@ class Measures:
         positions = rollout.positions[0 if rollout.begins else 1 :]
         if self.spec.coverage_bounds is not None:
             counted = np.bincount(
-                screen_cell(self.spec, positions), minlength=self.visits[agent].size
+                coverage_cell(self.spec, positions), minlength=self.visits[agent].size
             )
             self.visits[agent] += counted.reshape(self.spec.coverage_cells).astype(np.int32)
             self.furthest[agent] = max(self.furthest[agent], float(positions[:, 0].max()))
@@ -156,7 +156,7 @@ class Measures:
         returned = float(episode.rewards.sum())
         if self.spec.coverage_bounds is None:
             return np.array([0.0, 0.0, returned])
-        cells = len(np.unique(screen_cell(self.spec, episode.positions)))
+        cells = len(np.unique(coverage_cell(self.spec, episode.positions)))
         return np.array([cells, float(episode.positions[:, 0].max()), returned])
 
 

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from element_rl.acting.rollout import Place
-from element_rl.acting.rollout_actor import Surroundings
-from element_rl.acting.rollout_workers import Crew, WorkerError
+from element_rl.acting.rollout_actor import RolloutSettings
+from element_rl.acting.rollout_workers import RolloutWorkers, WorkerError
 from element_rl.encoders.frozen import FrozenEncoder, load_encoder
-from element_rl.envs.names import registration_of
-from element_rl.envs.screens import ScreenSpec
+from element_rl.envs.make import env_maker
+from element_rl.envs.spec import EnvSpec
 from element_rl.rewards.entropy_range import SHORTEST, line, seen_episodes
 from element_rl.rewards.on_rollouts import Bonus, ElementBonus
 from element_rl.runs.folder import RunError, RunFolder
@@ -105,7 +105,7 @@ class OnPolicy:
     def __init__(
         self,
         config: OnPolicyConfig,
-        spec: ScreenSpec,
+        spec: EnvSpec,
         encoder: FrozenEncoder,
         bonus: Bonus | None,
         run: RunFolder | None,
@@ -137,7 +137,7 @@ class OnPolicy:
         self._claimed = [0] * len(self.seeds)
         self._allowed: dict[tuple[int, int], int] = {}  # to each worker
         self._places: dict[tuple[int, int], Place] = {}
-        self._crew: Crew | None = None
+        self._crew: RolloutWorkers | None = None
         self._columns = set(metric_columns(bonus))
 
     @property
@@ -333,7 +333,7 @@ class OnPolicy:
     def _rate(self) -> float:
         return sum(agent.steps for agent in self.agents) / max(self.seconds, 1e-9)
 
-    def _open_crew(self) -> Crew:
+    def _open_crew(self) -> RolloutWorkers:
         if self._crew is None:
             a3c, learns = self.config.a3c, self.agents[0].bonus is not None
             shapes = (
@@ -341,12 +341,10 @@ class OnPolicy:
                 if learns
                 else {}
             )
-            options, registration = env_options(self.config), registration_of(self.spec.name)
-            surroundings = Surroundings(
-                self.spec, registration, options, a3c.local_steps, a3c.hidden_size, shapes
-            )
-            self._crew = Crew(
-                surroundings, self.seeds, self.config.workers, self.config.restarts, self._places
+            make = env_maker(self.spec.name, env_options(self.config))
+            settings = RolloutSettings(self.spec, make, a3c.local_steps, a3c.hidden_size, shapes)
+            self._crew = RolloutWorkers(
+                settings, self.seeds, self.config.workers, self.config.restarts, self._places
             )
         return self._crew
 
@@ -360,7 +358,7 @@ class OnPolicy:
 
 def random_policy(
     config: OnPolicyConfig,
-    spec: ScreenSpec,
+    spec: EnvSpec,
     encoder: FrozenEncoder,
     watch: Watcher = lambda progress: None,
 ) -> dict[str, Any] | None:

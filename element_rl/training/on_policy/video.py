@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from element_rl.envs.screens import make_screen
+from element_rl.envs.make import make_env
 from element_rl.runs.folder import RunError, RunFolder
 from element_rl.training.on_policy.config import OnPolicyConfig, env_options
 
@@ -63,11 +63,11 @@ def best_episode(run: RunFolder) -> tuple[int, np.ndarray]:
 
 def _seen(config: OnPolicyConfig) -> gymnasium.Env:
     """The environment, in colour where it can be rendered."""
-    env = make_screen(config.env, **env_options(config))
+    env = make_env(config.env, **env_options(config))
     if "rgb_array" not in env.metadata.get("render_modes", []):
         return env
     env.close()
-    return make_screen(config.env, render_mode="rgb_array", **env_options(config))
+    return make_env(config.env, render_mode="rgb_array", **env_options(config))
 
 
 def _picture(env: gymnasium.Env, frame: np.ndarray) -> np.ndarray:

@@ -1,0 +1,130 @@
+"""What the library knows of an environment: its sizes, where the agent is, and its coverage map.
+
+One description serves all environments. Observations are vectors or frames, which is told by their
+shape; actions are a Box with bounds, or a choice among a few with names.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from jaxtyping import Float, Integer, Shaped
+
+from element_rl.envs.positions import Bounds, Position, read_position
+
+CELLS_PER_AXIS = 100
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """All that the rest of the library needs to know of an environment; hashable, so it can be
+    static under jit."""
+
+    # as registered with Gymnasium, with its version, and with its package where that must be
+    # imported
+    name: str
+    observation_shape: tuple[int, ...]  # (O,) of vectors, (height, width) of frames
+    max_episode_steps: int
+    action_low: tuple[float, ...] = ()  # of a Box
+    action_high: tuple[float, ...] = ()
+    action_names: tuple[str, ...] = ()  # of a choice
+    position_dim: int = 0
+    orientation_slice: tuple[int, int] = (0, 0)  # where the torso's stands in the observation
+    coverage_axes: tuple[str, str] | None = None
+    coverage_bounds: Bounds | None = None  # of the two axes
+    coverage_cells: tuple[int, int] = (CELLS_PER_AXIS, CELLS_PER_AXIS)  # along the two axes
+    # False for -v4 robots, whose infos lack it at reset or give the centre of mass
+    position_in_info: bool = True
+    position: Position = ()  # as the user says it: entries of info, or columns of the observation
+    coverage_unit: str = "m"  # of positions
+    coverage_start: tuple[float, float] | None = None  # about where episodes begin
+
+    @property
+    def sees_frames(self) -> bool:
+        return len(self.observation_shape) > 1
+
+    @property
+    def frame_shape(self) -> tuple[int, int]:
+        """Height and width in pixels."""
+        height, width = self.observation_shape
+        return height, width
+
+    @property
+    def observation_dim(self) -> int:
+        """Numbers in an observation."""
+        return int(np.prod(self.observation_shape))
+
+    @property
+    def action_dim(self) -> int:
+        """Coordinates of a Box."""
+        return len(self.action_low)
+
+    @property
+    def actions(self) -> int:
+        """Actions of a choice."""
+        return len(self.action_names)
+
+    @property
+    def orientation_dim(self) -> int:
+        return self.orientation_slice[1] - self.orientation_slice[0]
+
+
+def position_of(
+    spec: EnvSpec,
+    observation: Shaped[np.ndarray, "..."],
+    info: Mapping[str, Any],
+    env: gymnasium.Env | None = None,
+) -> Float[np.ndarray, " position"]:
+    """Where the agent is after ``reset`` or ``step`` gave ``observation`` and ``info``: what the
+    user has said that it is, or what the environment of frames says, or (x, y) or (x, z) of a
+    robot's torso, or nothing.
+
+    ``env`` is needed where the infos do not tell (``spec.position_in_info`` is False).
+    """
+    if spec.position:
+        return read_position(spec.position, observation, info)
+    if spec.sees_frames:
+        return np.asarray(info["position"], np.float32)
+    if spec.coverage_axes is None:
+        return np.zeros(0, np.float32)
+    if not spec.position_in_info:
+        assert env is not None, (
+            f"{spec.name} tells its position only through the environment itself"
+        )
+        return env.unwrapped.data.qpos[:2].astype(np.float32)
+    if spec.coverage_axes[1] == "y":
+        return np.array((info["x_position"], info["y_position"]), np.float32)
+    # The height stands in the observation just before the torso angle.
+    return np.array((info["x_position"], observation[spec.orientation_slice[0] - 1]), np.float32)
+
+
+def orientation_of(
+    spec: EnvSpec, observation: Float[np.ndarray, "*batch O"]
+) -> Float[np.ndarray, "*batch orientation"]:
+    """The torso's quaternion (w, x, y, z), its angle in radians, or nothing: a slice of the
+    observation."""
+    first, last = spec.orientation_slice
+    return observation[..., first:last]
+
+
+def coverage_cell(
+    spec: EnvSpec, positions: Float[np.ndarray, "*batch C"]
+) -> Integer[np.ndarray, "*batch"]:
+    """Index of the map cell of each position: column · cells[1] + row, outside clipped to the
+    border."""
+    if spec.coverage_bounds is None:
+        others = (
+            "; SuperMarioBros-1-1 and Rooms-v0 have one."
+            if spec.sees_frames
+            else ": say where the agent is with --position."
+        )
+        raise ValueError(f"Environment {spec.name!r} has no coverage map{others}")
+    low, high = np.asarray(spec.coverage_bounds, np.float64).T
+    cells = np.asarray(spec.coverage_cells)
+    # Clipped as floats: a position beyond the range of integers would wrap around.
+    column_row = np.clip(
+        np.floor((positions[..., :2] - low) / (high - low) * cells), 0, cells - 1
+    ).astype(np.int64)
+    return np.asarray(column_row[..., 0] * cells[1] + column_row[..., 1])
