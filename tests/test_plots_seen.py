@@ -177,6 +177,16 @@ def test_a_few_steps_are_whole_too(tmp_path: Path) -> None:
     assert are_whole(ticks_of(plots.coverage_curve([run]).axes[0].xaxis))
 
 
+def test_a_line_that_hardly_varies_does_not_lie_on_the_edge(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path / "run", {"env": "Rooms-v0", "reward": "element"})
+    run.append_metrics(
+        [{"step": step, "seed": 0, "policy_entropy": 1.6094 - 1e-5 * step} for step in (1, 2)]
+    )
+    (axes,) = learning_curves(run).axes
+    assert axes.get_ylim()[0] == 0.0
+    assert axes.get_ylim()[1] > 1.02 * 1.6094
+
+
 @pytest.mark.parametrize("env", ["Ant-v5", LONG * 3])
 def test_titles_and_notes_have_their_own_place(tmp_path: Path, env: str) -> None:
     figure = plots.coverage_curve([small_run(tmp_path / "run", env=env, coverage=9.0)])

@@ -87,12 +87,13 @@ def density_map(run: Run, step: int | None = None) -> Figure:
         axes.legend(
             loc="upper right", bbox_to_anchor=(1.0, -0.065), borderaxespad=0.0, handletextpad=0.2
         )
-    for seed, share in enumerate(alone):
+    first = folder.config.get("settings", {}).get("seed", 0)
+    for place, share in enumerate(alone):
         panel = figure.add_axes(
-            ((0.75 + 0.77 * seed) / width, 0.28 / height, 0.72 / width, 0.72 / height)
+            ((0.75 + 0.77 * place) / width, 0.28 / height, 0.72 / width, 0.72 / height)
         )
         _draw_density(panel, share, view, norm, start_size=3.5)
-        panel.set_title(f"seed {seed}", size=7.5, pad=3)
+        panel.set_title(f"seed {first + place}", size=7.5, pad=3)
         panel.set_xlabel(_cells(share), size=7.5)
         panel.set(xticks=[], yticks=[])
         panel.spines[:].set(visible=True, color="#BBBBBB")
@@ -231,7 +232,12 @@ def _draw_density(
     # Rows of an image run along its vertical axis, the first axis of the grid along the horizontal
     # one.
     image = axes.imshow(
-        share.T, norm=norm, cmap="viridis_r", origin="lower", extent=(left, right, low, high)
+        share.T,
+        norm=norm,
+        cmap="viridis_r",
+        origin="lower",
+        extent=(left, right, low, high),
+        interpolation="nearest",  # where cells are smaller than pixels others smear them
     )
     axes.set(
         xlim=view.limits[0], ylim=view.limits[1], aspect="equal" if view.equal_scales else "auto"
