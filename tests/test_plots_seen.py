@@ -200,6 +200,25 @@ def test_titles_and_notes_have_their_own_place(tmp_path: Path, env: str) -> None
     assert not sticks_out(figure)
 
 
+@pytest.mark.parametrize("beside", [True, False])
+@pytest.mark.parametrize("env", ["Ant-v5", "MountainCarContinuous-v0", LONG * 3])
+def test_titles_of_maps_have_their_own_place(tmp_path: Path, env: str, beside: bool) -> None:
+    run = RunFolder.create(tmp_path / "run", {"env": env, "reward": "element", **BOUNDS})
+    visits = np.ones((2, 100, 100), np.int32)
+    run.save_checkpoint(15_000, {}, visits, {}, {})
+    if beside:
+        run.write_random_visits(visits[:1])
+    figure = plots.density_map(run)
+    assert not sticks_out(figure)
+    ours, *theirs = (
+        axes._left_title.get_window_extent()
+        for axes in figure.axes
+        if "seed " not in axes.get_title(loc="left") and axes.get_title(loc="left")
+    )
+    assert len(theirs) == beside
+    assert not any(ours.overlaps(other) for other in theirs)
+
+
 def test_a_map_of_equal_shares_has_a_scale(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path / "run", {"env": "Ant-v5", "reward": "element", **BOUNDS})
     visits = np.zeros((1, 100, 100), np.int32)

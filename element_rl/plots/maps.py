@@ -14,7 +14,16 @@ from matplotlib.colors import BoundaryNorm, ListedColormap, LogNorm
 from matplotlib.figure import Figure
 
 from element_rl.plots.legends import draw_legend
-from element_rl.plots.style import QUIET, START, STYLE, Run, figure_title, opened, steps_text
+from element_rl.plots.style import (
+    QUIET,
+    START,
+    STYLE,
+    Run,
+    figure_title,
+    opened,
+    steps_text,
+    wrapped_title,
+)
 from element_rl.runs.folder import RunError, RunFolder
 from element_rl.storage.files import read_arrays
 
@@ -60,14 +69,20 @@ def density_map(run: Run, step: int | None = None) -> Figure:
     drawn = [together, *alone, *([] if by_chance is None else [by_chance])]
     norm = log_scale(np.concatenate([shares[shares > 0] for shares in drawn]))
 
+    said = f"{figure_title([folder], with_reward=True)} · {steps_text(step or 0)} steps per seed"
+    said = f"{said} · {_cells(together)}" if len(visits) == 1 else said
+    title = wrapped_title(said, 4.75 if by_chance is None else 4.15)  # beside it stands another
+    above = 0.18 * title.count("\n")
+
     # Placed by hand, in inches: automatic layouts lose the labels of axes whose shape is fixed.
-    width, height = 5.5 if by_chance is None else 9.6, 6.0 if alone else 4.9
+    width, height = 5.5 if by_chance is None else 9.6, (6.0 if alone else 4.9) + above
     figure = Figure(figsize=(width, height))
-    axes = figure.add_axes((0.75 / width, 1 - 4.35 / height, 3.8 / width, 3.8 / height))
+    bottom = 1 - (4.35 + above) / height
+    axes = figure.add_axes((0.75 / width, bottom, 3.8 / width, 3.8 / height))
     image = _draw_density(axes, together, view, norm)
     rightmost = axes
     if by_chance is not None:
-        rightmost = figure.add_axes((4.8 / width, 1 - 4.35 / height, 3.8 / width, 3.8 / height))
+        rightmost = figure.add_axes((4.8 / width, bottom, 3.8 / width, 3.8 / height))
         _draw_density(rightmost, by_chance, view, norm)
         rightmost.set_title(f"random policy · {_cells(by_chance)}\n")
         rightmost.set(xlabel=axis_labels(folder.config)[0], yticklabels=[])
@@ -75,8 +90,7 @@ def density_map(run: Run, step: int | None = None) -> Figure:
     figure.colorbar(
         image, cax=rightmost.inset_axes((1.03, 0, 0.035, 1)), label="share of visits (log scale)"
     )
-    said = f"{figure_title([folder], with_reward=True)} · {steps_text(step or 0)} steps per seed"
-    axes.set_title(f"{said} · {_cells(together)}\n" if len(visits) == 1 else f"{said}\n")
+    axes.set_title(f"{title}\n")
     x_label, y_label = axis_labels(folder.config)
     described = _described(view, names, visits.shape, _unit(folder.config))
     size = 8 if by_chance is None else 7  # beside another map there is less room
