@@ -208,6 +208,9 @@ def test_titles_of_maps_have_their_own_place(tmp_path: Path, env: str, beside: b
     run.save_checkpoint(15_000, {}, visits, {}, {})
     if beside:
         run.write_random_visits(visits[:1])
+    paths = {"step_000015000/positions": np.zeros((6, 9, 2), np.float32)}
+    write_arrays(run.evaluation_path / "trajectories.safetensors", paths)
+    assert not sticks_out(plots.trajectories(run))
     figure = plots.density_map(run)
     assert not sticks_out(figure)
     ours, *theirs = (

@@ -143,9 +143,8 @@ def trajectories(run: Run) -> Figure:
     axes.autoscale_view()
     if equal_scales(folder.config):
         axes.set_aspect("equal", adjustable="datalim")
-    axes.set_title(
-        f"{figure_title([folder], with_reward=True)} · {sum(map(len, found.values()))} episodes"
-    )
+    said = f"{figure_title([folder], with_reward=True)} · {sum(map(len, found.values()))} episodes"
+    axes.set_title(wrapped_title(said, 4.6))  # the map's own width, without the colour bar
     x_label, y_label = axis_labels(folder.config)
     axes.set(xlabel=x_label, ylabel=y_label)
     labels = [steps_text(step) for step in steps]
