@@ -188,8 +188,8 @@ def _checked_spaces(name: str, env: gymnasium.Env) -> int:
     ):
         raise ValueError(
             f"Environment {name!r} observes {images}, but an image is needed (uint8, [H, W], [H, "
-            "W, 1] or [H, W, 3]): `element explore` takes vectors, where actions are continuous; or wrap "
-            "it with gymnasium.wrappers.AddRenderObservation and register the result."
+            "W, 1] or [H, W, 3]): `element explore` takes vectors, where actions are continuous; or "
+            "wrap it with gymnasium.wrappers.AddRenderObservation and register the result."
         )
     if not isinstance(actions, gymnasium.spaces.Discrete):
         raise ValueError(
