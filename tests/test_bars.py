@@ -181,6 +181,7 @@ def test_how_many_times_a_random_policy_was_covered() -> None:
     said = covered_more([300, 352], [36, 46])
     assert said == "8.0 times as many cells as a random policy on as many steps (326 against 41)."
     assert covered_more([None], [None]) == ""
+    assert covered_more([150], [158]).startswith("0.95 times as many cells as")
 
 
 def test_a_measure_needs_all_its_metrics(capsys: pytest.CaptureFixture[str]) -> None:

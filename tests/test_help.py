@@ -109,8 +109,16 @@ def test_all_rewards_that_a_command_takes_are_listed(
     )
 
 
+@pytest.mark.parametrize("command", ["explore", "on-policy", "mario"])
+def test_environments_of_other_packages_are_named(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "package:Env-v0" in explained(help_of(command, capsys))["ENV"]
+
+
 def test_every_study_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     text = help_of("study", capsys)
+    assert "goes on where it stopped.\n" in text  # not broken as in the code, nor indented
     for name in (*MODULES, MAZE):
         assert re.search(rf"^ +{name} +[A-Z].*", text, re.MULTILINE), name
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 import element_rl
 from element_rl.cli import COMMANDS, NOBODY_READS
@@ -197,6 +198,15 @@ def test_the_version_comes_from_one_place(built: Path) -> None:
     assert "\nversion" not in (CHECKOUT / "CITATION.cff").read_text()
     done = installed(built, str(built / "site" / "bin" / "element"), "--version")
     assert done.stdout.strip() == f"element-rl {element_rl.__version__}"
+
+
+def test_the_pythons_that_are_named_are_those_that_are_taken() -> None:
+    project = tomllib.loads(PROJECT.read_text())["project"]
+    named = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    assert named == ["3.11", "3.12", "3.13"]
+    taken = SpecifierSet(project["requires-python"])
+    assert all(version in taken for version in named)
+    assert "3.10" not in taken
 
 
 def test_mujoco_with_another_physics_is_not_taken() -> None:

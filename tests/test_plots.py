@@ -200,6 +200,14 @@ def test_density_map_at_a_step_and_of_many_seeds(tmp_path: Path) -> None:
         plots.density_map(run, 3)
 
 
+def test_maps_of_seeds_have_their_numbers_and_sharp_cells(tmp_path: Path) -> None:
+    figure = plots.density_map(make_run(tmp_path / "run", seeds=2, settings={"seed": 40}))
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert [title for title in titles if title.startswith("seed")] == ["seed 40", "seed 41"]
+    images = [image for axes in figure.axes for image in axes.get_images()]
+    assert {image.get_interpolation() for image in images} == {"nearest"}
+
+
 def test_trajectories(run: RunFolder) -> None:
     figure = plots.trajectories(run)
     axes, bar = figure.axes

@@ -177,6 +177,16 @@ def test_a_few_steps_are_whole_too(tmp_path: Path) -> None:
     assert are_whole(ticks_of(plots.coverage_curve([run]).axes[0].xaxis))
 
 
+def test_a_line_that_hardly_varies_does_not_lie_on_the_edge(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path / "run", {"env": "Rooms-v0", "reward": "element"})
+    run.append_metrics(
+        [{"step": step, "seed": 0, "policy_entropy": 1.6094 - 1e-5 * step} for step in (1, 2)]
+    )
+    (axes,) = learning_curves(run).axes
+    assert axes.get_ylim()[0] == 0.0
+    assert axes.get_ylim()[1] > 1.02 * 1.6094
+
+
 @pytest.mark.parametrize("env", ["Ant-v5", LONG * 3])
 def test_titles_and_notes_have_their_own_place(tmp_path: Path, env: str) -> None:
     figure = plots.coverage_curve([small_run(tmp_path / "run", env=env, coverage=9.0)])
@@ -188,6 +198,28 @@ def test_titles_and_notes_have_their_own_place(tmp_path: Path, env: str) -> None
         == ""
     )
     assert not sticks_out(figure)
+
+
+@pytest.mark.parametrize("beside", [True, False])
+@pytest.mark.parametrize("env", ["Ant-v5", "MountainCarContinuous-v0", LONG * 3])
+def test_titles_of_maps_have_their_own_place(tmp_path: Path, env: str, beside: bool) -> None:
+    run = RunFolder.create(tmp_path / "run", {"env": env, "reward": "element", **BOUNDS})
+    visits = np.ones((2, 100, 100), np.int32)
+    run.save_checkpoint(15_000, {}, visits, {}, {})
+    if beside:
+        run.write_random_visits(visits[:1])
+    paths = {"step_000015000/positions": np.zeros((6, 9, 2), np.float32)}
+    write_arrays(run.evaluation_path / "trajectories.safetensors", paths)
+    assert not sticks_out(plots.trajectories(run))
+    figure = plots.density_map(run)
+    assert not sticks_out(figure)
+    ours, *theirs = (
+        axes._left_title.get_window_extent()
+        for axes in figure.axes
+        if "seed " not in axes.get_title(loc="left") and axes.get_title(loc="left")
+    )
+    assert len(theirs) == beside
+    assert not any(ours.overlaps(other) for other in theirs)
 
 
 def test_a_map_of_equal_shares_has_a_scale(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import importlib
+import inspect
 import re
 import shlex
 import sys
@@ -174,7 +175,7 @@ def description() -> str:
     titles[MAZE] = "How are rewards assigned? Tabular agents in a small maze"
     width = max(map(len, titles))
     lines = [f"  {name:<{width}}  {title}" for name, title in titles.items()]
-    return "\n".join([str(StudyCommand.__doc__), "", "The studies:", *lines])
+    return "\n".join([inspect.cleandoc(str(StudyCommand.__doc__)), "", "The studies:", *lines])
 
 
 def _maze(command: StudyCommand, arguments: Sequence[str]) -> int:

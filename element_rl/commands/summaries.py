@@ -56,9 +56,10 @@ def covered_more(coverage: Sequence[int | None], by_chance: Sequence[int | None]
     if not ours or not theirs:
         return ""
     mean, chance = float(np.mean(ours)), float(np.mean(theirs))
+    times = mean / chance
     return (
-        f"{mean / chance:.1f} times as many cells as a random policy on as many steps "
-        f"({mean:,.0f} against {chance:,.0f})."
+        f"{times:.{1 if times >= 2 else 2}f} times as many cells as a random policy on as many "
+        f"steps ({mean:,.0f} against {chance:,.0f})."
     )
 
 

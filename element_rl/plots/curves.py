@@ -36,6 +36,7 @@ from element_rl.runs.folder import RunError, RunFolder
 
 BAND = "Line: mean over seeds. Band: lowest to highest seed."
 PANEL = 3.4  # inches, the width of one environment of several
+ROOM_ABOVE = 1.05  # times the highest value, at least: no line lies on the upper edge
 FEW = 7  # lines up to which they are drawn as broad as ever
 
 
@@ -250,7 +251,8 @@ def _finish_axes(panels: Sequence[Axes]) -> None:
         axes.margins(x=0.0)
         axes.set_xlim(left=0)
         if axes.dataLim.y0 >= 0:
-            axes.set_ylim(bottom=0.0)
+            # With room above a line that hardly varies, which Matplotlib's own margin has not.
+            axes.set_ylim(0.0, max(axes.get_ylim()[1], ROOM_ABOVE * axes.dataLim.y1))
     panels[-1].set_xlabel("environment steps per seed")
     whole_ticks(panels[-1].xaxis)
     panels[-1].xaxis.set_major_formatter(EngFormatter(sep=""))

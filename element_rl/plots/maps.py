@@ -14,7 +14,16 @@ from matplotlib.colors import BoundaryNorm, ListedColormap, LogNorm
 from matplotlib.figure import Figure
 
 from element_rl.plots.legends import draw_legend
-from element_rl.plots.style import QUIET, START, STYLE, Run, figure_title, opened, steps_text
+from element_rl.plots.style import (
+    QUIET,
+    START,
+    STYLE,
+    Run,
+    figure_title,
+    opened,
+    steps_text,
+    wrapped_title,
+)
 from element_rl.runs.folder import RunError, RunFolder
 from element_rl.storage.files import read_arrays
 
@@ -60,14 +69,20 @@ def density_map(run: Run, step: int | None = None) -> Figure:
     drawn = [together, *alone, *([] if by_chance is None else [by_chance])]
     norm = log_scale(np.concatenate([shares[shares > 0] for shares in drawn]))
 
+    said = f"{figure_title([folder], with_reward=True)} · {steps_text(step or 0)} steps per seed"
+    said = f"{said} · {_cells(together)}" if len(visits) == 1 else said
+    title = wrapped_title(said, 4.75 if by_chance is None else 4.15)  # beside it stands another
+    above = 0.18 * title.count("\n")
+
     # Placed by hand, in inches: automatic layouts lose the labels of axes whose shape is fixed.
-    width, height = 5.5 if by_chance is None else 9.6, 6.0 if alone else 4.9
+    width, height = 5.5 if by_chance is None else 9.6, (6.0 if alone else 4.9) + above
     figure = Figure(figsize=(width, height))
-    axes = figure.add_axes((0.75 / width, 1 - 4.35 / height, 3.8 / width, 3.8 / height))
+    bottom = 1 - (4.35 + above) / height
+    axes = figure.add_axes((0.75 / width, bottom, 3.8 / width, 3.8 / height))
     image = _draw_density(axes, together, view, norm)
     rightmost = axes
     if by_chance is not None:
-        rightmost = figure.add_axes((4.8 / width, 1 - 4.35 / height, 3.8 / width, 3.8 / height))
+        rightmost = figure.add_axes((4.8 / width, bottom, 3.8 / width, 3.8 / height))
         _draw_density(rightmost, by_chance, view, norm)
         rightmost.set_title(f"random policy · {_cells(by_chance)}\n")
         rightmost.set(xlabel=axis_labels(folder.config)[0], yticklabels=[])
@@ -75,8 +90,7 @@ def density_map(run: Run, step: int | None = None) -> Figure:
     figure.colorbar(
         image, cax=rightmost.inset_axes((1.03, 0, 0.035, 1)), label="share of visits (log scale)"
     )
-    said = f"{figure_title([folder], with_reward=True)} · {steps_text(step or 0)} steps per seed"
-    axes.set_title(f"{said} · {_cells(together)}\n" if len(visits) == 1 else f"{said}\n")
+    axes.set_title(f"{title}\n")
     x_label, y_label = axis_labels(folder.config)
     described = _described(view, names, visits.shape, _unit(folder.config))
     size = 8 if by_chance is None else 7  # beside another map there is less room
@@ -87,12 +101,13 @@ def density_map(run: Run, step: int | None = None) -> Figure:
         axes.legend(
             loc="upper right", bbox_to_anchor=(1.0, -0.065), borderaxespad=0.0, handletextpad=0.2
         )
-    for seed, share in enumerate(alone):
+    first = folder.config.get("settings", {}).get("seed", 0)
+    for place, share in enumerate(alone):
         panel = figure.add_axes(
-            ((0.75 + 0.77 * seed) / width, 0.28 / height, 0.72 / width, 0.72 / height)
+            ((0.75 + 0.77 * place) / width, 0.28 / height, 0.72 / width, 0.72 / height)
         )
         _draw_density(panel, share, view, norm, start_size=3.5)
-        panel.set_title(f"seed {seed}", size=7.5, pad=3)
+        panel.set_title(f"seed {first + place}", size=7.5, pad=3)
         panel.set_xlabel(_cells(share), size=7.5)
         panel.set(xticks=[], yticks=[])
         panel.spines[:].set(visible=True, color="#BBBBBB")
@@ -128,9 +143,8 @@ def trajectories(run: Run) -> Figure:
     axes.autoscale_view()
     if equal_scales(folder.config):
         axes.set_aspect("equal", adjustable="datalim")
-    axes.set_title(
-        f"{figure_title([folder], with_reward=True)} · {sum(map(len, found.values()))} episodes"
-    )
+    said = f"{figure_title([folder], with_reward=True)} · {sum(map(len, found.values()))} episodes"
+    axes.set_title(wrapped_title(said, 4.6))  # the map's own width, without the colour bar
     x_label, y_label = axis_labels(folder.config)
     axes.set(xlabel=x_label, ylabel=y_label)
     labels = [steps_text(step) for step in steps]
@@ -231,7 +245,12 @@ def _draw_density(
     # Rows of an image run along its vertical axis, the first axis of the grid along the horizontal
     # one.
     image = axes.imshow(
-        share.T, norm=norm, cmap="viridis_r", origin="lower", extent=(left, right, low, high)
+        share.T,
+        norm=norm,
+        cmap="viridis_r",
+        origin="lower",
+        extent=(left, right, low, high),
+        interpolation="nearest",  # where cells are smaller than pixels others smear them
     )
     axes.set(
         xlim=view.limits[0], ylim=view.limits[1], aspect="equal" if view.equal_scales else "auto"

@@ -2,13 +2,14 @@
 them is run."""
 
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tyro
-from documents import DOCUMENTS, commands, name_of, spans
+from documents import DOCUMENTS, ROOT, commands, name_of, spans
 
 import element_rl.commands.training
 from element_rl import cli
@@ -20,6 +21,7 @@ STANDING_FOR = {
     "I/N": "1/2",
 }  # what a page writes for "your own"
 ELSEWHERE = {"--help"}
+MAKEFILE = ROOT / "Makefile"
 WITH_COMMANDS = [document for document in DOCUMENTS if commands(document)]
 
 
@@ -65,6 +67,18 @@ def test_commands_are_understood(
                 pytest.fail(
                     f"{name_of(document)}: element {' '.join(arguments)}\n{capsys.readouterr().err}"
                 )
+
+
+def test_the_first_look_is_understood_and_filmed(parse: Callable[[list[str]], None]) -> None:
+    """`make explore` is the first that a new user sees; its Ant sets out within 60,000 steps."""
+    (recipe,) = re.findall(r"^explore:.*\n\t\S*/element (.*)$", MAKEFILE.read_text(), flags=re.M)
+    arguments = shlex.split(recipe)
+    parse(arguments)
+    assert arguments[:2] == ["explore", "Ant-v5"]
+    assert {"--video", "--out"} <= set(arguments)
+    assert "--no-figures" not in arguments
+    steps = arguments[arguments.index("--steps") + 1]
+    assert f"{int(steps):,} steps" in " ".join((ROOT / "README.md").read_text().split())
 
 
 def test_options_are_those_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:

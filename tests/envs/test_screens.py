@@ -87,7 +87,8 @@ def test_cells_by_hand() -> None:
 
 def test_what_cannot_be_used() -> None:
     with pytest.raises(
-        ValueError, match=r"'CartPole-v1' observes Box.*an image is needed.*AddRenderObservation"
+        ValueError,
+        match=r"'CartPole-v1' observes Box.*an image is needed.*`element explore`.*AddRenderObserv",
     ):
         describe("CartPole-v1", (), (), "frames")
     with pytest.raises(ValueError, match="an image is needed"):
@@ -113,5 +114,5 @@ def test_continuous_actions_are_refused() -> None:
             super().__init__()
             self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,))
 
-    with pytest.raises(ValueError, match="but Discrete actions are needed"):
+    with pytest.raises(ValueError, match="but Discrete actions are needed: use IntrinsicReplayB"):
         screens.Screen(Continuous())

@@ -33,7 +33,7 @@ class ExploreConfig:
     """What to train, on what, for how long. `None` means: as this robot has it, or as fits the run."""
 
     # Gymnasium environment to explore, with Box spaces: Ant-v5, Hopper-v5, Walker2d-v5,
-    # Humanoid-v4, PointMaze, or any other.
+    # Humanoid-v4, PointMaze, or any other; one of another package is named package:Env-v0.
     env: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="ENV")]]
     # What the agents learn from: element, rnd, ngu, re3, rise, apt, icm, e3b, extrinsic (the task's
     # own reward), random (they act at random and learn nothing), or FILE.py:FUNCTION, a function of

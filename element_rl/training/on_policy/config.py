@@ -31,7 +31,7 @@ class OnPolicyConfig:
     """What to train, on what, for how long. `None` means: as the paper has it, or as fits the run."""
 
     # Environment to explore: Rooms-v0, SuperMarioBros-1-1 (or mario), or any Gymnasium environment
-    # with images and Discrete actions.
+    # with images and Discrete actions; one of another package is named package:Env-v0.
     env: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="ENV")]]
     # What the agents learn from: element, rnd, ngu, re3, rise, apt, icm, e3b, extrinsic (the task's
     # own reward), random (they act at random and learn nothing), or FILE.py:FUNCTION, a function of
