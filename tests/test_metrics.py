@@ -5,7 +5,7 @@ import numpy as np
 from element_rl.acting.collector import Chunk
 from element_rl.envs.robots import describe
 from element_rl.envs.screens import describe_screen
-from element_rl.replay.ledger import Ledger
+from element_rl.replay.ring import Ledger
 from element_rl.runs.metrics_log import best_episodes
 from element_rl.training.off_policy.measures import Tracker
 from element_rl.training.on_policy.measures import Measures

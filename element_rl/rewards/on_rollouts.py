@@ -38,7 +38,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt
 
 from element_rl.replay.ring import Episode, Transitions
 from element_rl.rewards import NAMES, Reward, RewardSpec, make_reward
-from element_rl.rewards.element import ElementConfig, update_window
+from element_rl.rewards.element_config import ElementConfig, update_window
 from element_rl.rewards.element_on_policy import (
     OnPolicyElement,
     OnPolicyElementConfig,

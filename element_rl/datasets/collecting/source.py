@@ -19,7 +19,7 @@ from element_rl.encoders.state import StateEncoder, make_state_encoder
 from element_rl.entropy import renyi_entropy
 from element_rl.envs.names import with_package
 from element_rl.envs.robots import HEALTH_OPTION, EnvSpec, can_fall, make_env
-from element_rl.replay.ledger import stored_episodes
+from element_rl.replay.stored import stored_episodes
 from element_rl.runs.folder import POLICY, RESUME_ARRAYS, RunError, RunFolder
 from element_rl.storage.manifests import read_manifest, verify
 from element_rl.training.off_policy.config import ExploreConfig, described, parsed_options

@@ -30,8 +30,7 @@ from element_rl.envs.robots import EnvSpec
 from element_rl.memory.exact import NO_NODE
 from element_rl.memory.hnsw import HnswMemory
 from element_rl.replay import ring
-from element_rl.replay.ledger import FinishedEpisode, Ledger
-from element_rl.replay.ring import Records, Replay
+from element_rl.replay.ring import FinishedEpisode, Ledger, Records, Replay
 from element_rl.rewards import Reward, RewardSpec
 from element_rl.rewards.interface import Remembers, remembering
 

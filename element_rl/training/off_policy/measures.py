@@ -20,7 +20,7 @@ from jaxtyping import Array, Float, Int
 
 from element_rl.acting.collector import Chunk
 from element_rl.envs.robots import CELLS_PER_AXIS, EnvSpec, coverage_cell
-from element_rl.replay.ledger import FinishedEpisode
+from element_rl.replay.ring import FinishedEpisode
 
 
 class Tracker:
