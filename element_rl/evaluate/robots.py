@@ -13,12 +13,11 @@ from jaxtyping import Array, Float
 from element_rl.acting.episodes import Episode, padded_paths, run_episode
 from element_rl.acting.evaluators import Evaluator, Parameters
 from element_rl.encoders.state import StateEncoder, make_state_encoder
-from element_rl.entropy import renyi_entropy
+from element_rl.entropy import evaluation_entropy
 from element_rl.envs.robots import EnvSpec, coverage_cell
 from element_rl.evaluate.video import write_video
 from element_rl.runs.folder import RunFolder
 from element_rl.training.off_policy.config import ExploreConfig, described, parsed_options
-from element_rl.training.off_policy.learner import EVALUATION_ORDER
 
 
 class OnRobots:
@@ -104,4 +103,4 @@ def entropy_of(encoder: StateEncoder, episode: Episode, steps: int) -> float:
 
 @eqx.filter_jit
 def _entropy(encoder: StateEncoder, observations: Array, positions: Array, mask: Array) -> Array:
-    return renyi_entropy(jax.vmap(encoder)(observations, positions), EVALUATION_ORDER, 1.0, mask)
+    return evaluation_entropy(jax.vmap(encoder)(observations, positions), mask)

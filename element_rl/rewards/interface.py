@@ -16,6 +16,7 @@ A reward may offer more, and whoever uses rewards asks for that, never for their
                   same one
     FitsARun      the length of a run decides some of its settings
     SeesEntropy   it is paid for the entropy of episodes, and knows where that cannot tell them apart
+    Windowed      states enter its memory in certain windows of the run only
 """
 
 from collections.abc import Mapping, Sequence
@@ -157,6 +158,16 @@ class SeesEntropy(Protocol):
     def entropy_note(self, episodes: Sequence[Float[np.ndarray, "_ D"]]) -> str:
         """One line for the user on why the entropy cannot tell these episodes of states apart;
         empty where it can."""
+        ...
+
+
+@runtime_checkable
+class Windowed(Protocol):
+    """A reward, on transitions or on rollouts, that remembers states in update windows only."""
+
+    @property
+    def update_window(self) -> dict[str, int]:
+        """Steps between two windows and of one, by the names that a run's summary has for them."""
         ...
 
 

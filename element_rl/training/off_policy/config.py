@@ -6,20 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NamedTuple
 
-import jax
 import tyro
 
 from element_rl.agents.sac import SACConfig
 from element_rl.agents.td3 import TD3Config
 from element_rl.envs.robots import HEALTH_OPTION, EnvSpec, can_fall, describe
 from element_rl.rewards import TRAINING_NAMES, Reward, check_name, make_reward
-from element_rl.rewards.element import (
-    ElementConfig,
-    ElementReward,
-    replay_defaults,
-    resolved_memory,
-    update_window,
-)
+from element_rl.rewards.element_config import preset, replay_defaults, update_window
+from element_rl.rewards.interface import FitsARun
 from element_rl.rewards.recent_scale import RecentlyScaled
 from element_rl.storage.settings import named_values, settings_from_json
 
@@ -196,8 +190,8 @@ def map_note(given: ExploreConfig, spec: EnvSpec) -> str:
     if not spec.position_dim:
         return (
             f"{spec.name} has no coverage map: --position says where the agent is, by entries of "
-            "info "
-            "(--position x_position y_position) or by columns of the observation (--position 0 1)."
+            "info (--position x_position y_position) or by columns of the observation "
+            "(--position 0 1)."
         )
     if spec.coverage_bounds is None or spec.coverage_axes is None:
         return "Coverage is not counted: a map has two axes, and --position has one coordinate."
@@ -254,15 +248,11 @@ def _make_reward(env: str, config: ExploreConfig) -> Reward | None:
             f"{flags.get(clash[0], '--' + clash[0].replace('_', '-'))}."
         )
     reward = make_reward("element", env=env, **own, **options)
-    assert isinstance(reward, ElementReward)
-    memory = resolved_memory(reward.config, config.steps, jax.default_backend() == "cpu")
-    return ElementReward(dataclasses.replace(reward.config, memory=memory))
+    return reward.resolved(config.steps) if isinstance(reward, FitsARun) else reward
 
 
 def _element_options(env: str, config: ExploreConfig) -> dict[str, Any]:
-    preset = make_reward("element", env=env)
-    assert isinstance(preset, ElementReward)
-    paper: ElementConfig = preset.config
+    paper = preset(env)
     estimator = config.estimator or paper.estimator
     usual_bandwidth = replay_defaults(estimator).get("bandwidth", paper.bandwidth)
     options: dict[str, Any] = {

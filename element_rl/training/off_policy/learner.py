@@ -1,17 +1,17 @@
 """The device side of training: replay, rewards and agents of a population, and the few programs
 that change them.
 
-    ingest     new records are encoded and written to the replay                         once per chunk
-    finish     episodes ended: the reward observes them, their notes are written, and
-               where states entered a memory all stored notes of the agent are merged    once per kind of episode
-    update     K × (sample, reward, learn) for all agents in one call                    once per chunk
+    ingest     new records are encoded and written to the replay; once per chunk
+    finish     episodes ended: the reward observes them, their notes are written, and where states
+               entered a memory all stored notes of the agent are merged; once per kind of episode
+    update     K × (sample, reward, learn) for all agents in one call; once per chunk
 
 Every program is compiled once per shape and donates what it replaces. Numbers that change (slots,
 counts, agents) are arguments; nothing is traced again while training.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -23,9 +23,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt
 
 from element_rl.acting.collector import Chunk
-from element_rl.agents.contract import Agent, Anchor, Batch
+from element_rl.agents.contract import Agent, Anchor, Batch, over_population
 from element_rl.encoders.state import make_state_encoder
-from element_rl.entropy import renyi_entropy
+from element_rl.entropy import evaluation_entropy
 from element_rl.envs.robots import EnvSpec
 from element_rl.memory.exact import NO_NODE
 from element_rl.memory.hnsw import HnswMemory
@@ -38,7 +38,6 @@ EPISODE_BUCKETS = (128, 256, 512)  # padded lengths; longer episodes take the en
 # Where the environment's reward is added: its mean over the batch, before its weight, and that of
 # what SAC learns from.
 REWARD_COLUMNS = ("reward_extrinsic", "reward_learned")
-EVALUATION_ORDER = 1.001  # of the Rényi entropy that stands for Shannon's in the paper's evaluation
 
 
 class LearnerState(NamedTuple):
@@ -101,19 +100,17 @@ class Learner:
         self.host_memories = [HnswMemory(state_dim) for _ in agent_seeds] if on_host else []
         self.updates = 0
         self.critic_warmup = 0  # updates, from the first, in which the critics learn alone
-        self.anchor_weight, self.anchor_halflife = (
-            0.0,
-            inf,
-        )  # what leaving `state.anchor` costs; updates it halves in
+        self.anchor_weight = 0.0  # what leaving `state.anchor` costs
+        self.anchor_halflife = inf  # updates in which that halves
         self._ingest = jax.jit(_ingest, donate_argnums=0)
         self._finish = jax.jit(
-            partial(_finish_all, reward, num_envs),
+            partial(_finish_all, reward, self._memory, num_envs),
             static_argnames=("rows", "remembers"),
             donate_argnums=(0, 1),
         )
         update = partial(_update, reward, agent, chunk_steps, extrinsic_weight=extrinsic_weight)
         self._update = jax.jit(update, donate_argnums=(0, 1))
-        self._entropies = jax.jit(partial(_shannon_entropies, num_envs), static_argnames="rows")
+        self._entropies = jax.jit(partial(_evaluation_entropies, num_envs), static_argnames="rows")
         self._episode_states = jax.jit(partial(_episode_states, num_envs), static_argnames="rows")
 
     def ingest(self, chunk: Chunk) -> list[FinishedEpisode]:
@@ -169,11 +166,10 @@ class Learner:
             return np.zeros(len(self.seeds), np.int64)
         return np.asarray(self._memory.memory_size(self.state.rewards)).astype(np.int64)
 
-    def shannon_entropies(
+    def evaluation_entropies(
         self, start: Int[np.ndarray, " P"], length: Int[np.ndarray, " P"]
     ) -> Float[Array, " P"]:
-        """The paper's evaluation: matrix-based entropy of order 1.001 of one episode per agent, in
-        bits."""
+        """`evaluation_entropy` of one episode per agent."""
         rows = self.spec.max_episode_steps
         return self._entropies(
             self.state.replay.state, start.astype(np.int32), length.astype(np.int32), rows=rows
@@ -281,6 +277,7 @@ def _rounds(finished: Sequence[FinishedEpisode], num_envs: int) -> list[list[Fin
 
 def _finish_all(
     reward: Reward,
+    memory: Remembers | None,
     num_envs: int,
     replay: Replay,
     rewards: Any,
@@ -294,13 +291,14 @@ def _finish_all(
 
     def finish(index: Array, carry: tuple[Replay, Any]) -> tuple[Replay, Any]:
         distances = None if neighbour_distances is None else neighbour_distances[index]
-        return _finish(reward, num_envs, *carry, where[index], distances, rows, remembers)
+        return _finish(reward, memory, num_envs, *carry, where[index], distances, rows, remembers)
 
     return jax.lax.fori_loop(0, number, finish, (replay, rewards))
 
 
 def _finish(
     reward: Reward,
+    memory: Remembers | None,
     num_envs: int,
     replay: Replay,
     rewards: Any,
@@ -314,7 +312,6 @@ def _finish(
     agent, start, length, step, sample_head, filled = where
     episode = ring.read_episode(replay, agent, start, length, step, rows, num_envs)
     state = jax.tree.map(lambda leaf: leaf[agent], rewards)
-    memory = remembering(reward)
     if neighbour_distances is None:
         new_state, notes = reward.observe(state, episode)
     else:
@@ -424,21 +421,7 @@ def _update(
     return agents, rewards, metrics, functions.policy(agents)
 
 
-def over_population(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`vmap` over the first axis; a population of one is computed without it, which is faster on a
-    CPU."""
-
-    def mapped(*arguments: Any) -> Any:
-        if jax.tree.leaves(arguments)[0].shape[0] > 1:
-            return jax.vmap(function)(*arguments)
-        # a view; leaf[0] might copy
-        single = jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[1:]), arguments)
-        return jax.tree.map(lambda leaf: leaf[None], function(*single))
-
-    return mapped
-
-
-def _shannon_entropies(
+def _evaluation_entropies(
     num_envs: int,
     states: Float[Array, "P N D"],
     start: Int[Array, " P"],
@@ -448,7 +431,7 @@ def _shannon_entropies(
     def one(arguments: tuple[Array, Array, Array]) -> Array:
         agent, first, count = arguments
         episode = _episode_states(num_envs, states, agent, first, rows)
-        return renyi_entropy(episode, EVALUATION_ORDER, 1.0, jnp.arange(rows) < count)
+        return evaluation_entropy(episode, jnp.arange(rows) < count)
 
     return jax.lax.map(one, (jnp.arange(states.shape[0]), start, length))
 
