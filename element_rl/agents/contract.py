@@ -10,7 +10,7 @@ Functions are for one agent; `jax.vmap` makes populations. A state is a pytree o
 know nothing else of an agent: `element explore`, `finetune` and `offline` train whatever is here.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -64,3 +64,12 @@ def over_population(function: Callable[..., Any]) -> Callable[..., Any]:
         return jax.tree.map(lambda leaf: leaf[None], function(*single))
 
     return mapped
+
+
+def check_settings(settings: Any, checks: Iterable[tuple[str, bool, str]]) -> None:
+    """Refuses settings of an agent; a check is a field's name, whether it is valid, and what would
+    be."""
+    for name, valid, choice in checks:
+        if not valid:
+            given = f"{type(settings).__name__}.{name} is {getattr(settings, name)!r}"
+            raise ValueError(f"{given}; choose {choice}.")
