@@ -1,6 +1,6 @@
 """How every run that explores begins, goes on and ends, whatever its loop does in between."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -16,7 +16,7 @@ from element_rl.storage.trees import arrays_to_tree, tree_to_arrays
 class Loop(Protocol):
     """Agents in training: `Explorer` and `OnPolicy`."""
 
-    seeds: Sequence[int]
+    seeds: list[int]
 
     @property
     def step(self) -> int:
