@@ -33,7 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "datasets": {"storage"},
     "integrations": SEEING | {"rewards"},
     "doctor": LEARNING | {"integrations"},
-    "training": {"runs", "storage"},
+    "training": LEARNING,
     "training/off_policy": LEARNING | {"training"},
     "training/on_policy": LEARNING | {"training"},
     "training/offline": LEARNING | {"datasets", "training/off_policy"},

@@ -13,7 +13,6 @@ know nothing else of an agent: `element explore`, `finetune` and `offline` train
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-import jax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 
@@ -50,20 +49,6 @@ class Agent(NamedTuple):
     with_policy: Callable[[Any, Mapping[str, Any]], Any] | None = None
     parts: Mapping[str, tuple[str, ...]] = {}
     frame_stack: int = 1  # grey frames that an observation is made of, where it is one of frames
-
-
-def over_population(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`vmap` over the first axis; a population of one is computed without it, which is faster on a
-    CPU."""
-
-    def mapped(*arguments: Any) -> Any:
-        if jax.tree.leaves(arguments)[0].shape[0] > 1:
-            return jax.vmap(function)(*arguments)
-        # a view; leaf[0] might copy
-        single = jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[1:]), arguments)
-        return jax.tree.map(lambda leaf: leaf[None], function(*single))
-
-    return mapped
 
 
 def check_settings(settings: Any, checks: Iterable[tuple[str, bool, str]]) -> None:

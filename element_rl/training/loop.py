@@ -4,11 +4,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
+from jaxtyping import Float
 
+from element_rl.rewards.entropy_range import SHORTEST
+from element_rl.rewards.interface import SeesEntropy
 from element_rl.runs.folder import RunError, RunFolder
 from element_rl.runs.metrics_log import FINAL_SHARE, final_averages
 from element_rl.runs.provenance import commit, hardware, versions
-from element_rl.runs.watching import TRANSFER, Watcher, random_policy_watcher
+from element_rl.runs.watching import TRANSFER, Progress, Watcher, random_policy_watcher
 from element_rl.storage.trees import arrays_to_tree, tree_to_arrays
 
 
@@ -19,11 +22,20 @@ class Loop(Protocol):
     seeds: list[int]
 
     @property
+    def reward(self) -> Any:
+        """What the agents learn from, on transitions or on rollouts; None: nothing."""
+        ...
+
+    @property
     def step(self) -> int:
         """Environment steps done, per agent."""
         ...
 
     def train(self, watch: Watcher, stop: Callable[[], bool]) -> None: ...
+
+    def latest_episodes(self, shortest: int) -> list[Float[np.ndarray, "_ D"]] | None:
+        """States of the latest episode of every agent; None while one has less than `shortest`."""
+        ...
 
     def restore(self) -> None:
         """Go back to the newest checkpoint of the run's folder."""
@@ -63,7 +75,21 @@ def run_loop(
             )
         elif settings_begin is not None:
             settings_begin(loop)
-    loop.train(watch, stop)
+    loop.train(_with_entropy_note(loop, watch), stop)
+
+
+def _with_entropy_note(loop: Loop, watch: Watcher) -> Watcher:
+    """Also tells the watcher, once every agent has an episode, where the entropy that the reward
+    sees cannot tell episodes apart."""
+    note = None if isinstance(loop.reward, SeesEntropy) else ""
+
+    def tell(progress: Progress) -> None:
+        nonlocal note
+        if note is None and (episodes := loop.latest_episodes(SHORTEST)):
+            note = loop.reward.entropy_note(episodes)
+        watch(progress._replace(note=note or ""))
+
+    return tell
 
 
 def random_measures(loop: Loop, watch: Watcher) -> dict[str, Any]:

@@ -41,7 +41,8 @@ class Measures:
 
     def visit(self, agents: int | Int[np.ndarray, " N"], cells: Int[np.ndarray, " N"]) -> None:
         """Count that agents have been in these cells of the map."""
-        np.add.at(self.visits.reshape(len(self.visits), -1), (agents, cells), 1)
+        flat = self.visits.reshape(-1)  # a view
+        np.add.at(flat, agents * self.visits[0].size + cells, 1)
 
     def end_episode(self, agent: int, task_return: float, length: int) -> None:
         """Count an episode that has ended."""

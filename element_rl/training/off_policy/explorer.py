@@ -11,13 +11,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from element_rl.acting.collector import Chunk
 from element_rl.agents.making import make_agent
 from element_rl.envs.robots import EnvSpec
 from element_rl.rewards import Reward, make_reward
-from element_rl.rewards.entropy_range import SHORTEST
-from element_rl.rewards.interface import SeesEntropy
 from element_rl.runs.folder import RunFolder
 from element_rl.runs.metrics_log import FINAL_SHARE
 from element_rl.runs.watching import COMPILING, Interrupted, Progress, Watcher
@@ -68,8 +67,6 @@ class Explorer:
         self.episode_index = np.zeros(len(self.seeds) * config.envs_per_agent, np.int64)
         self.seconds = 0.0  # of training, over all resumptions
         self.metrics = MetricsSink(run)
-        # what is wrong with the reward's entropy; None until an episode was seen
-        self.entropy_note: str | None = None
 
     @property
     def step(self) -> int:
@@ -150,9 +147,8 @@ class Explorer:
 
     def progress(self, doing: str = "") -> Progress:
         """How far the run is, for a watcher."""
-        latest, note = self.metrics.latest, self.entropy_note or ""
-        agents = len(self.seeds)
-        return Progress(self.step, self.config.steps, self.rate(), latest, agents, doing, note)
+        latest, agents = self.metrics.latest, len(self.seeds)
+        return Progress(self.step, self.config.steps, self.rate(), latest, agents, doing)
 
     def _will_learn(self) -> bool:
         """By the time the longest possible episode is over, every agent has transitions to learn
@@ -183,19 +179,19 @@ class Explorer:
         chunk, self._unsettled = self._unsettled, None
         self.measures.see_chunk(chunk, self.learner.ingest(chunk))
         self.episode_index = np.array(chunk.episode_index)
-        self._judge_entropy()
 
-    def _judge_entropy(self) -> None:
-        """Once, when every agent has an episode: can the entropy that the reward sees tell episodes
-        apart?"""
-        reward = self.learner.reward
-        if self.entropy_note is not None or not isinstance(reward, SeesEntropy):
-            return
+    @property
+    def reward(self) -> Reward:
+        """What the agents learn from."""
+        return self.learner.reward
+
+    def latest_episodes(self, shortest: int) -> list[Float[np.ndarray, "_ D"]] | None:
+        """States of the latest episode of every agent; None while one has less than `shortest`."""
         starts, lengths = self.measures.last_start, self.measures.last_length
-        if lengths.min() >= SHORTEST:
-            latest = zip(starts.tolist(), lengths.tolist(), strict=True)
-            episodes = [self.learner.states_of(agent, *where) for agent, where in enumerate(latest)]
-            self.entropy_note = reward.entropy_note(episodes)
+        if lengths.min() < shortest:
+            return None
+        latest = zip(starts.tolist(), lengths.tolist(), strict=True)
+        return [self.learner.states_of(agent, *where) for agent, where in enumerate(latest)]
 
     def save(self) -> None:
         """Write a checkpoint."""

@@ -23,7 +23,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt
 
 from element_rl.acting.collector import Chunk
-from element_rl.agents.contract import Agent, Anchor, Batch, over_population
+from element_rl.agents.contract import Agent, Anchor, Batch
+from element_rl.agents.networks import over_population
 from element_rl.encoders.state import make_state_encoder
 from element_rl.entropy import evaluation_entropy
 from element_rl.envs.robots import EnvSpec

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from element_rl.acting.rollout import Place
 from element_rl.acting.rollout_actor import Surroundings
@@ -23,8 +24,7 @@ from element_rl.acting.rollout_workers import Crew, WorkerError
 from element_rl.encoders.frozen import FrozenEncoder, load_encoder
 from element_rl.envs.names import registration_of
 from element_rl.envs.screens import ScreenSpec
-from element_rl.rewards.entropy_range import SHORTEST
-from element_rl.rewards.interface import SeesEntropy, Windowed
+from element_rl.rewards.interface import Windowed
 from element_rl.rewards.on_rollouts import Bonus
 from element_rl.runs.folder import RunFolder
 from element_rl.runs.metrics_log import FINAL_SHARE
@@ -111,8 +111,6 @@ class OnPolicy:
         self.measures = RolloutMeasures(spec, len(self.seeds), encoder.state_dim)
         self.pending = PendingRows(self.seeds)
         self.metrics = MetricsSink(run, frozenset(metric_columns(bonus)))
-        # what is wrong with the reward's entropy; None until an episode was seen
-        self.entropy_note: str | None = None
         self.seconds = 0.0  # of training, over all resumptions
         # steps delivered, and those that workers may be making
         self._claimed = [0] * len(self.seeds)
@@ -215,7 +213,7 @@ class OnPolicy:
 
     def summary(self) -> dict[str, Any]:
         """What the run came to, per seed."""
-        config, bonus = self.config, self.agents[0].bonus
+        config, bonus = self.config, self.reward
         facts = {
             "workers": config.workers,
             "encoder": "trained" if config.encoder is not None else "random",
@@ -235,7 +233,6 @@ class OnPolicy:
         self.measures.see_rollout(index, rollout, learned.metrics)
         if rollout.ended:
             self.measures.see_episode(index, rollout, learned.episode)
-            self._judge_entropy()
         every = self.config.log_every or 1
         due = list(range((before // every + 1) * every, agent.steps + 1, every))
         if agent.steps >= self.config.steps and self.config.steps not in due:
@@ -244,14 +241,15 @@ class OnPolicy:
             self.pending.add(step, index, self.measures.row(index))
             agent.measured = False
 
-    def _judge_entropy(self) -> None:
-        """Once, when every agent has an episode: can the entropy that the reward sees tell episodes
-        apart?"""
-        bonus, episodes = self.agents[0].bonus, self.measures.last_states
-        if self.entropy_note is not None or not isinstance(bonus, SeesEntropy):
-            return
-        if min(map(len, episodes)) >= SHORTEST:
-            self.entropy_note = bonus.entropy_note(episodes)
+    @property
+    def reward(self) -> Bonus | None:
+        """What the agents learn from; None: they act at random."""
+        return self.agents[0].bonus
+
+    def latest_episodes(self, shortest: int) -> list[Float[np.ndarray, "_ D"]] | None:
+        """States of the latest episode of every agent; None while one has less than `shortest`."""
+        episodes = self.measures.last_states
+        return episodes if min(map(len, episodes)) >= shortest else None
 
     def _start(self, index: int, worker: int) -> None:
         """Let a worker act again, unless the agent's steps are all made or being made."""
@@ -274,9 +272,8 @@ class OnPolicy:
         return self.step if self.step >= self.config.steps else self.step // every * every
 
     def _progress(self, doing: str = "") -> Progress:
-        note = self.entropy_note or ""
         latest, agents = self.metrics.latest, len(self.agents)
-        return Progress(self.step, self.config.steps, self._rate(), latest, agents, doing, note)
+        return Progress(self.step, self.config.steps, self._rate(), latest, agents, doing)
 
     def _rate(self) -> float:
         return sum(agent.steps for agent in self.agents) / max(self.seconds, 1e-9)
