@@ -24,7 +24,7 @@ from element_rl.training.loop import random_measures, run_loop
 from element_rl.training.off_policy.collecting import MakeCollector, process_collector
 from element_rl.training.off_policy.config import ExploreConfig, Resolved, resolved
 from element_rl.training.off_policy.explorer import Explorer
-from element_rl.training.off_policy.learner import REWARD_COLUMNS
+from element_rl.training.off_policy.programs import REWARD_COLUMNS
 
 
 def explore(
