@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 
 class Batch(NamedTuple):
-    """Transitions to learn from; `terminated` is true where the task ended, not where time ran out."""
+    """Transitions to learn from; `terminated` where the task ended, not where time ran out."""
 
     observation: Float[Array, "B O"]
     action: Float[Array, "B A"]  # in [-1, 1]

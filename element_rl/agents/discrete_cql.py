@@ -73,7 +73,7 @@ Observations = Float[Array, "B O"] | UInt8[Array, "B C H W"]
 
 
 class DiscreteBatch(NamedTuple):
-    """Transitions to learn from; `terminated` is true where the task ended, not where time ran out."""
+    """Transitions to learn from; `terminated` where the task ended, not where time ran out."""
 
     observation: Observations
     action: Int[Array, " B"]

@@ -5,7 +5,7 @@ stored once, the record after it holds its successor, and each episode ends with
 (`final`) that has a last observation and no action.
 
     slot      i       i+1      i+2      i+3
-    record    o0 a0   o1 a1    o2 –     o0 a0 …       an episode of two transitions, then the next one
+    record    o0 a0   o1 a1    o2 –     o0 a0 …    an episode of two transitions, then the next one
 
 Transition i is (o_i, a_i, o_{i+1}), and its *notes* (what an intrinsic reward wrote down about it)
 stand in slot i. It can be sampled once its episode has ended. The ledger knows which slots belong

@@ -344,7 +344,7 @@ class ElementReward:
 
 
 def in_update_window(step: Any, config: ElementConfig) -> Any:
-    """0 < t mod U < T_u, from t = U on (Algorithm 3). Works on NumPy arrays and Python numbers too."""
+    """0 < t mod U < T_u, from t = U on (Algorithm 3); of NumPy arrays and Python numbers too."""
     (interval, steps), *longer = config.windows
     doublings = sum(step >= INTERVALS_BEFORE_DOUBLING * (following // 2) for following, _ in longer)
     interval, steps = interval * 2**doublings, steps * 2**doublings

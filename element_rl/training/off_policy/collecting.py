@@ -9,7 +9,8 @@ from jaxtyping import Float, Float32, Integer
 from element_rl.acting.collector import Chunk, Collector
 from element_rl.acting.host_policy import policy_action
 from element_rl.envs.robots import EnvSpec
-from element_rl.training.off_policy.config import ExploreConfig, agent_seeds, parsed_options
+from element_rl.training.off_policy.config import ExploreConfig, parsed_options
+from element_rl.training.settings import agent_seeds
 
 Shapes = Mapping[str, tuple[int, ...]]
 

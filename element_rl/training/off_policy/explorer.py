@@ -24,9 +24,10 @@ from element_rl.storage.trees import tree_to_arrays
 from element_rl.training.loop import final_metrics_of, part, summary_of, tree_of
 from element_rl.training.measures import MetricsSink
 from element_rl.training.off_policy.collecting import MakeCollector, process_collector
-from element_rl.training.off_policy.config import ExploreConfig, agent_seeds
+from element_rl.training.off_policy.config import ExploreConfig
 from element_rl.training.off_policy.learner import Learner
 from element_rl.training.off_policy.measures import ChunkMeasures
+from element_rl.training.settings import agent_seeds
 
 
 class Explorer:

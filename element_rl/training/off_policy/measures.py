@@ -1,4 +1,4 @@
-"""Chunks of a population, measured: its visits, returns and episodes, and the metrics of updates."""
+"""Chunks of a population, measured: visits, returns and episodes, and the metrics of updates."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

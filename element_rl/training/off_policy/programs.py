@@ -77,7 +77,7 @@ def _finish(
     rows: int,
     remembers: bool,
 ) -> tuple[Replay, Any]:
-    """One agent's episode, by index: slicing the whole population for it would copy every replay."""
+    """One agent's episode, by index: slicing the population for it would copy every replay."""
     # a `FinishedEpisode` and how much of the ring is filled
     agent, start, length, step, sample_head, filled = where
     episode = ring.read_episode(replay, agent, start, length, step, rows, num_envs)

@@ -34,13 +34,13 @@ from element_rl.training.measures import MetricsSink
 from element_rl.training.on_policy.agent import Agent
 from element_rl.training.on_policy.config import (
     OnPolicyConfig,
-    agent_seeds,
     bonus_of,
     env_options,
     resolved,
 )
 from element_rl.training.on_policy.launch import ENCODER, metric_columns
 from element_rl.training.on_policy.measures import PendingRows, RolloutMeasures
+from element_rl.training.settings import agent_seeds
 
 
 def train(
