@@ -8,8 +8,8 @@ and its application.
 
 For a rollout of T steps of one episode, from the LSTM state it began with:
 
-    δ_t = r_t + γ V_{t+1} − V_t             V_T = 0 if the episode terminated there, else the value of
-                                            the last frame
+    δ_t = r_t + γ V_{t+1} − V_t             V_T = 0 if the episode terminated there, else the value
+                                            of the last frame
     A_t = δ_t + γ λ A_{t+1}                 generalised advantages (Schulman et al., 2016); A_T = 0
     loss = Σ_t [ −log π(a_t) A_t + ½ (A_t + V_t − V(o_≤t))² − 0.01 H(π_t) ] / local_steps
 

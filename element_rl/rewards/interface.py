@@ -15,7 +15,7 @@ A reward may offer more, and whoever uses rewards asks for that, never for their
     Compares      it keeps a pool of transitions, and takes a transition with the same bits for the
                   same one
     FitsARun      the length of a run decides some of its settings
-    SeesEntropy   it is paid for the entropy of episodes, and knows where that tells them not apart
+    SeesEntropy   it is paid for the entropy of episodes, and can say where that is blind
     Windowed      states enter its memory in certain windows of the run only
 """
 
