@@ -14,6 +14,7 @@ from element_rl.entropy import (
     _trace_of_gram_cube,
     _trace_of_power,
     _trace_one_gram,
+    evaluation_entropy,
     kde_entropy,
     kde_shares,
     knn_entropy,
@@ -340,3 +341,10 @@ def test_states_far_apart_have_the_largest_entropy_at_any_order(order: float) ->
     states = 100.0 * jnp.arange(300.0)[:, None]
     assert float(renyi_entropy(states, order)) == pytest.approx(math.log2(300), rel=1e-4)
     np.testing.assert_allclose(renyi_shares(states, order), math.log2(300), rtol=1e-4)
+
+
+def test_the_evaluation_is_nearly_shannons_entropy() -> None:
+    states = jnp.asarray(np.random.default_rng(0).normal(size=(20, 3)), jnp.float32)
+    mask = jnp.arange(20) < 15
+    shannon = renyi_entropy(states[:15], 1)
+    assert float(evaluation_entropy(states, mask)) == pytest.approx(float(shannon), rel=1e-3)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from element_rl.cli import main
-from element_rl.rewards.element import ElementConfig
+from element_rl.rewards.element_config import ElementConfig
 from element_rl.rewards.entropy_range import (
     advice,
     entropy_range,

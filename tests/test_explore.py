@@ -9,12 +9,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from run_outcomes import assert_same, outcome
 
+from element_rl.acting.collector import Chunk, Collector
 from element_rl.agents.sac import SACConfig
+from element_rl.envs.spec import EnvSpec
 from element_rl.rewards.element import ElementReward
 from element_rl.runs.folder import RunFolder
 from element_rl.runs.watching import COMPILING, Interrupted, Progress
@@ -326,6 +329,78 @@ def test_explorer_learns_nothing_before_there_is_something_to_learn_from() -> No
         assert explorer.learner.updates == 0
         explorer.train_chunk()
         assert explorer.learner.updates == 40
+
+
+class Counting:
+    """A collector without environments: episodes of 20 steps, paid 1 each, in the first cell."""
+
+    def __init__(self, config: ExploreConfig, spec: EnvSpec, shapes: dict | None) -> None:
+        self.spec, self.rows = spec, config.seeds * config.envs_per_agent
+        self.shapes, self.calls, self.episodes = shapes, [], 0
+        self.steps = config.chunk_steps // config.envs_per_agent
+
+    def start(self, chunk_index: int, parameters: object) -> None:
+        self.calls.append(("start", chunk_index, parameters))
+
+    def set_parameters(self, parameters: dict[str, np.ndarray]) -> None:
+        assert {name: array.shape[1:] for name, array in parameters.items()} == self.shapes
+        self.calls.append(("set",))
+
+    def wait(self) -> Chunk:
+        records = 2 * self.steps
+        final = np.zeros((self.rows, records), bool)
+        final[:, 20 : 21 * (self.steps // 20) : 21] = True
+        self.episodes += self.steps // 20
+        return Chunk(
+            observation=np.zeros((self.rows, records, self.spec.observation_dim), np.float32),
+            action=np.full((self.rows, records, self.spec.action_dim), 0.5, np.float32),
+            extrinsic_reward=(~final).astype(np.float32),
+            terminated=np.zeros(final.shape, bool),
+            truncated=np.zeros(final.shape, bool),
+            final=final,
+            position=np.zeros((self.rows, records, self.spec.position_dim), np.float32),
+            count=np.full(self.rows, 21 * (self.steps // 20), np.int32),
+            episode_index=np.full(self.rows, self.episodes, np.int64),
+        )
+
+    def resume(self, episode_indices: np.ndarray, actions: list[np.ndarray]) -> np.ndarray:
+        self.episodes = int(episode_indices[0])
+        assert [len(taken) for taken in actions] == [0] * self.rows
+        self.calls.append(("resume", self.episodes))
+        return np.zeros((self.rows, self.spec.observation_dim), np.float32)
+
+    def close(self) -> None:
+        self.calls.append(("close",))
+
+
+def test_any_collector_serves_the_loop(tmp_path: Path) -> None:
+    """The loop asks its collector for nothing that the protocol does not name, and can resume."""
+    config = dataclasses.replace(SMALL, steps=400)
+    settings, made = resolved(config), []
+
+    def make(*given: Any) -> Counting:
+        made.append(Counting(*given))
+        return made[-1]
+
+    run = create_run(settings, tmp_path / "run")
+    summary = explore(settings, run, make_collector=make)
+    (collector,) = made
+    assert isinstance(collector, Collector)
+    started = [call[1:] for call in collector.calls if call[0] == "start"]
+    assert started == [(chunk, None if chunk < 5 else "as set") for chunk in range(10)]
+    # before the first chunk, and after every chunk with updates
+    assert collector.calls.count(("set",)) == 1 + 5
+    assert collector.calls[-1] == ("close",)
+    assert summary["extrinsic_return"] == [20.0, 20.0]
+    assert (summary["best_length"], summary["coverage"]) == ([20, 20], [1, 1])
+    metrics = run.read_metrics()
+    assert metrics["episodes"].tolist() == [10, 10, 20, 20]
+    assert np.isfinite(metrics["critic_loss"][-2:]).all()
+
+    longer = dataclasses.replace(config, steps=440)
+    explore(resolved(longer), reopen_run(longer, run.path), resume=True, make_collector=make)
+    assert ("resume", 20) in made[-1].calls
+    assert run.read_metrics()["episodes"].tolist() == [10, 10, 20, 20, 22, 22]
 
 
 def test_only_the_task_ends_an_episode_by_falling() -> None:

@@ -14,7 +14,7 @@ from element_rl.agents import sac
 from element_rl.agents.sac import Batch, SACConfig
 from element_rl.memory.graph import GraphConfig
 from element_rl.replay import ring
-from element_rl.replay.ledger import FinishedEpisode
+from element_rl.replay.ring import FinishedEpisode
 from element_rl.rewards import make_reward
 from element_rl.rewards.element import in_update_window
 from element_rl.training.off_policy.learner import Learner
@@ -234,7 +234,7 @@ def test_nothing_is_traced_again(chunks) -> None:
     assert [f._cache_size() for f in (learner._ingest, learner._finish, learner._update)] == before
 
 
-def test_shannon_entropies_of_the_latest_episodes(
+def test_evaluation_entropies_of_the_latest_episodes(
     filled: tuple[Learner, list[FinishedEpisode]],
 ) -> None:
     learner, finished = filled
@@ -242,7 +242,7 @@ def test_shannon_entropies_of_the_latest_episodes(
     start, length = (
         np.array([getattr(last[a], name) for a in range(2)]) for name in ("start", "length")
     )
-    values = np.asarray(learner.shannon_entropies(start, length))
+    values = np.asarray(learner.evaluation_entropies(start, length))
     for agent in range(2):
         states = np.asarray(learner.state.replay.state, np.float64)[
             agent, start[agent] + 1 + np.arange(length[agent])

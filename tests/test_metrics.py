@@ -4,10 +4,9 @@ import numpy as np
 
 from element_rl.acting.collector import Chunk
 from element_rl.envs.make import describe
-from element_rl.replay.ledger import Ledger
-from element_rl.runs.metrics_log import best_episodes
-from element_rl.training.off_policy.measures import Tracker
-from element_rl.training.on_policy.measures import Measures
+from element_rl.replay.ring import Ledger
+from element_rl.training.off_policy.measures import ChunkMeasures
+from element_rl.training.on_policy.measures import RolloutMeasures
 
 
 def chunk(rewards: list[float | None]) -> Chunk:
@@ -26,8 +25,8 @@ def chunk(rewards: list[float | None]) -> Chunk:
     )
 
 
-def seen(chunks: list[list[float | None]], tracker: Tracker | None = None) -> Tracker:
-    tracker = tracker or Tracker(describe("Pendulum-v1"), 1)
+def seen(chunks: list[list[float | None]], tracker: ChunkMeasures | None = None) -> ChunkMeasures:
+    tracker = tracker or ChunkMeasures(describe("Pendulum-v1"), 1)
     ledger = Ledger(1, 100, longest_episode=20, chunk_records=20)
     for rewards in chunks:
         made = chunk(rewards)
@@ -36,8 +35,8 @@ def seen(chunks: list[list[float | None]], tracker: Tracker | None = None) -> Tr
     return tracker
 
 
-def best(tracker: Tracker) -> tuple[list, list]:
-    found = best_episodes(tracker.best_return.tolist(), tracker.best_length.tolist())
+def best(tracker: ChunkMeasures | RolloutMeasures) -> tuple[list, list]:
+    found = tracker.counts.totals()
     return found["best_return"], found["best_length"]
 
 
@@ -61,19 +60,17 @@ def test_who_has_finished_none_has_no_best() -> None:
 
 def test_checkpoints_keep_it_and_older_ones_can_be_read() -> None:
     arrays = seen([[3.0, 4.0, None]]).to_arrays()
-    restored = Tracker(describe("Pendulum-v1"), 1)
+    restored = ChunkMeasures(describe("Pendulum-v1"), 1)
     restored.restore(arrays)
     assert best(restored) == ([7.0], [2])
-    older = Tracker(describe("Pendulum-v1"), 1)
+    older = ChunkMeasures(describe("Pendulum-v1"), 1)
     older.restore({name: array for name, array in arrays.items() if not name.startswith("best_")})
-    assert older.episodes.tolist() == [1]
+    assert older.counts.episodes.tolist() == [1]
     assert best(seen([[2.0, None]], older)) == ([2.0], [1])
 
 
 def test_the_same_on_screens() -> None:
-    arrays = Measures(describe("Rooms-v0"), 1, 4).to_arrays()
-    older = Measures(describe("Rooms-v0"), 1, 4)
+    arrays = RolloutMeasures(describe("Rooms-v0"), 1, 4).to_arrays()
+    older = RolloutMeasures(describe("Rooms-v0"), 1, 4)
     older.restore({name: array for name, array in arrays.items() if not name.startswith("best_")})
-    assert best_episodes(older.best_return.tolist(), older.best_length.tolist())["best_length"] == [
-        None
-    ]
+    assert best(older) == ([None], [None])

@@ -1,13 +1,15 @@
 """A3C with a recurrent network on images (Mnih et al., 2016), for one agent: losses, their gradient
 and its application.
 
-    features_t  four convolutions 3×3, stride 2, padding 1, 32 channels, ReLU, of frame_t / 255       84×84 → 6×6×32
+    features_t  four convolutions 3×3, stride 2, padding 1, 32 channels, ReLU, of frame_t / 255
+                (84×84 → 6×6×32)
     h_t, c_t    LSTM cell of 512 units
     π(·|o_≤t)   softmax(actor · h_t)        V(o_≤t) = critic · h_t
 
 For a rollout of T steps of one episode, from the LSTM state it began with:
 
-    δ_t = r_t + γ V_{t+1} − V_t             V_T = 0 if the episode terminated there, else the value of the last frame
+    δ_t = r_t + γ V_{t+1} − V_t             V_T = 0 if the episode terminated there, else the value
+                                            of the last frame
     A_t = δ_t + γ λ A_{t+1}                 generalised advantages (Schulman et al., 2016); A_T = 0
     loss = Σ_t [ −log π(a_t) A_t + ½ (A_t + V_t − V(o_≤t))² − 0.01 H(π_t) ] / local_steps
 

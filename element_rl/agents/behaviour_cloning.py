@@ -22,8 +22,8 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from element_rl.acting.host_policy import LOG_STD_MIN
-from element_rl.agents.contract import Agent, Batch
-from element_rl.agents.networks import Actor, policy_parameters
+from element_rl.agents.contract import Agent, Batch, check_settings
+from element_rl.agents.networks import Actor, adam_step, policy_parameters
 
 
 @dataclass(frozen=True)
@@ -38,19 +38,12 @@ class CloningConfig:
     batch_size: int = 256
 
     def __post_init__(self) -> None:
-        for name, valid, range_ in (
-            (
-                "hidden_sizes",
-                len(self.hidden_sizes) > 0 and min(self.hidden_sizes) > 0,
-                "one or more positive widths",
-            ),
+        checks = (
+            ("hidden_sizes", min(self.hidden_sizes, default=0) > 0, "one or more positive widths"),
             ("learning_rate", self.learning_rate > 0.0, "above 0"),
             ("batch_size", self.batch_size > 0, "at least 1"),
-        ):
-            if not valid:
-                raise ValueError(
-                    f"CloningConfig.{name} is {getattr(self, name)!r}; choose {range_}."
-                )
+        )
+        check_settings(self, checks)
 
 
 class CloningState(eqx.Module):
@@ -94,10 +87,8 @@ def update(
     """One gradient step; the key is not used, and is there because every agent's `update` takes
     one."""
     gradient, metrics = jax.grad(actor_loss, has_aux=True)(state.actor, batch)
-    step, optimiser = optax.adam(config.learning_rate).update(
-        gradient, state.optimiser, state.actor
-    )
-    return CloningState(optax.apply_updates(state.actor, step), optimiser), metrics
+    learned = adam_step(gradient, state.optimiser, state.actor, config.learning_rate)
+    return CloningState(*learned), metrics
 
 
 def actor_loss(actor: Actor, batch: Batch) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:

@@ -10,14 +10,14 @@ Functions are for one agent; `jax.vmap` makes populations. A state is a pytree o
 know nothing else of an agent: `element explore`, `finetune` and `offline` train whatever is here.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 
 class Batch(NamedTuple):
-    """Transitions to learn from; `terminated` is true where the task ended, not where time ran out."""
+    """Transitions to learn from; `terminated` where the task ended, not where time ran out."""
 
     observation: Float[Array, "B O"]
     action: Float[Array, "B A"]  # in [-1, 1]
@@ -49,3 +49,12 @@ class Agent(NamedTuple):
     with_policy: Callable[[Any, Mapping[str, Any]], Any] | None = None
     parts: Mapping[str, tuple[str, ...]] = {}
     frame_stack: int = 1  # grey frames that an observation is made of, where it is one of frames
+
+
+def check_settings(settings: Any, checks: Iterable[tuple[str, bool, str]]) -> None:
+    """Refuses settings of an agent; a check is a field's name, whether it is valid, and what would
+    be."""
+    for name, valid, choice in checks:
+        if not valid:
+            given = f"{type(settings).__name__}.{name} is {getattr(settings, name)!r}"
+            raise ValueError(f"{given}; choose {choice}.")

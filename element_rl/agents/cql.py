@@ -4,7 +4,9 @@ from a fixed dataset.
 Soft actor-critic whose critics pay for high values of actions that the data do not have. To the
 loss of `sac` each critic i adds its conservative gap, with a the action of the dataset:
 
-    J     = J_Q + ½ w Σ_i G_i,      G_i = E_s[log ∫ exp Q_i(s, a') da' - Q_i(s, a)],        w = conservative_weight
+    J     = J_Q + ½ w Σ_i G_i,      G_i = E_s[log ∫ exp Q_i(s, a') da' - Q_i(s, a)]
+
+with w = conservative_weight.
 
 The integral is estimated for every observation and every critic by importance sampling, with n =
 sampled_actions actions of each of three kinds: uniform in [-1, 1]^A, of density (1/2)^A; of the
@@ -39,8 +41,14 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from element_rl.agents import sac
-from element_rl.agents.contract import Agent, Batch
-from element_rl.agents.networks import Actor, TwinCritics, policy_parameters, squashed_gaussian
+from element_rl.agents.contract import Agent, Batch, check_settings
+from element_rl.agents.networks import (
+    Actor,
+    TwinCritics,
+    adam_step,
+    policy_parameters,
+    squashed_gaussian,
+)
 from element_rl.agents.sac import SACConfig, SACState
 from element_rl.mlp import MLP
 
@@ -87,12 +95,11 @@ class CQLConfig:
     batch_size: int = 256
 
     def __post_init__(self) -> None:
-        for name, valid, range_ in (
+        checks = (
             ("conservative_weight", self.conservative_weight >= 0.0, "0 or above"),
             ("sampled_actions", self.sampled_actions > 0, "at least 1"),
-        ):
-            if not valid:
-                raise ValueError(f"CQLConfig.{name} is {getattr(self, name)!r}; choose {range_}.")
+        )
+        check_settings(self, checks)
         if self.lagrange_threshold is not None and self.conservative_weight == 0.0:
             raise ValueError(
                 "A learned conservative_weight cannot start at 0 (its logarithm is learned): "
@@ -173,8 +180,9 @@ def update(
         slope = jax.grad(weight_loss)(
             log_weight, metrics["conservative_gap"], config.lagrange_threshold
         )
-        step, optimiser = optax.adam(config.conservative_learning_rate).update(slope, optimiser)
-        log_weight = log_weight + step
+        log_weight, optimiser = adam_step(
+            slope, optimiser, log_weight, config.conservative_learning_rate
+        )
     return CQLState(agent, log_weight, optimiser), metrics | other_metrics | {
         "conservative_weight": weight
     }

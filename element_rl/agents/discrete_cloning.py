@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from element_rl.agents.behaviour_cloning import CloningConfig
 from element_rl.agents.contract import Agent
 from element_rl.agents.discrete_cql import DiscreteBatch, QNetwork, value_parameters
+from element_rl.agents.networks import adam_step
 
 
 class DiscreteCloningState(eqx.Module):
@@ -61,10 +62,8 @@ def update(
     """One gradient step; the key is not used, and is there because every agent's `update` takes
     one."""
     gradient, metrics = jax.grad(policy_loss, has_aux=True)(state.policy, batch)
-    step, optimiser = optax.adam(config.learning_rate).update(
-        gradient, state.optimiser, state.policy
-    )
-    return DiscreteCloningState(optax.apply_updates(state.policy, step), optimiser), metrics
+    learned = adam_step(gradient, state.optimiser, state.policy, config.learning_rate)
+    return DiscreteCloningState(*learned), metrics
 
 
 def policy_loss(

@@ -31,7 +31,8 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, UInt8
 
 from element_rl.acting.host_values import KERNEL, STRIDE
-from element_rl.agents.contract import Agent
+from element_rl.agents.contract import Agent, check_settings
+from element_rl.agents.networks import adam_step, bootstrapped
 from element_rl.mlp import MLP
 
 METRICS = ("critic_loss", "q_mean", "target_mean", "conservative_gap")
@@ -58,28 +59,21 @@ class DiscreteCQLConfig:
     batch_size: int = 256
 
     def __post_init__(self) -> None:
-        for name, valid, range_ in (
+        checks = (
             ("conservative_weight", self.conservative_weight >= 0.0, "0 or above"),
-            (
-                "hidden_sizes",
-                len(self.hidden_sizes) > 0 and min(self.hidden_sizes) > 0,
-                "one or more positive widths",
-            ),
+            ("hidden_sizes", min(self.hidden_sizes, default=0) > 0, "one or more positive widths"),
             ("discount", 0.0 <= self.discount <= 1.0, "between 0 and 1"),
             ("target_rate", 0.0 < self.target_rate <= 1.0, "above 0 and at most 1"),
             ("batch_size", self.batch_size > 0, "at least 1"),
-        ):
-            if not valid:
-                raise ValueError(
-                    f"DiscreteCQLConfig.{name} is {getattr(self, name)!r}; choose {range_}."
-                )
+        )
+        check_settings(self, checks)
 
 
 Observations = Float[Array, "B O"] | UInt8[Array, "B C H W"]
 
 
 class DiscreteBatch(NamedTuple):
-    """Transitions to learn from; `terminated` is true where the task ended, not where time ran out."""
+    """Transitions to learn from; `terminated` where the task ended, not where time ran out."""
 
     observation: Observations
     action: Int[Array, " B"]
@@ -217,10 +211,7 @@ def update(
     gradient, metrics = jax.grad(value_loss, has_aux=True)(
         state.values, batch, target, config.conservative_weight
     )
-    step, optimiser = optax.adam(config.learning_rate).update(
-        gradient, state.optimiser, state.values
-    )
-    values = optax.apply_updates(state.values, step)
+    values, optimiser = adam_step(gradient, state.optimiser, state.values, config.learning_rate)
     target_values = optax.incremental_update(values, state.target_values, config.target_rate)
     return DiscreteCQLState(values, target_values, optimiser), metrics
 
@@ -242,7 +233,7 @@ def value_target(
     choice."""
     choice = jnp.argmax(state.values(batch.next_observation), axis=-1)
     next_value = _of_action(state.target_values(batch.next_observation), choice)
-    return batch.reward + discount * (1.0 - batch.terminated.astype(next_value.dtype)) * next_value
+    return bootstrapped(batch.reward, batch.terminated, next_value, discount)
 
 
 def value_loss(

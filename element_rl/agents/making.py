@@ -1,4 +1,4 @@
-"""The agents that learn while they act, by name. A new one is a file with `agent` and a line here."""
+"""Agents that learn while they act, by name. A new one is a file with `agent` and a line here."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,5 @@
-"""Networks of the actor and the twin critics, and the distribution the actor describes.
+"""Networks of the actor and the twin critics, the distribution the actor describes, and the steps
+by which agents learn.
 
 Networks take a batch [B, ...] of one agent; populations come from `jax.vmap` over the modules.
 Every module is a pytree of arrays and of nothing else. The two critics are one network whose arrays
@@ -6,14 +7,16 @@ have a leading axis of 2: their layers run as batched products, half as many ope
 accelerator and as fast as two networks on a CPU.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import log, pi
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+import optax
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from element_rl.acting.host_policy import LOG_STD_MAX, LOG_STD_MIN
 from element_rl.agents.contract import Batch
@@ -87,6 +90,31 @@ def divergence(actor: Actor, other: Actor, observation: Float[Array, "B O"]) -> 
     )
 
 
+def over_population(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`vmap` over the first axis; a population of one is computed without it, which is faster on a
+    CPU."""
+
+    def mapped(*arguments: Any) -> Any:
+        if jax.tree.leaves(arguments)[0].shape[0] > 1:
+            return jax.vmap(function)(*arguments)
+        # a view; leaf[0] might copy
+        single = jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[1:]), arguments)
+        return jax.tree.map(lambda leaf: leaf[None], function(*single))
+
+    return mapped
+
+
+def bootstrapped(
+    reward: Float[Array, " B"],
+    terminated: Float[Array, " B"] | Bool[Array, " B"],
+    next_value: Float[Array, " B"],
+    discount: float,
+) -> Float[Array, " B"]:
+    """y = r + γ (1 - d) V(s'): what follows counts, unless nothing follows."""
+    continues = 1.0 - terminated.astype(next_value.dtype)
+    return reward + discount * continues * next_value
+
+
 def critic_loss(
     critics: TwinCritics, batch: Batch, target: Float[Array, " B"]
 ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
@@ -94,6 +122,21 @@ def critic_loss(
     q = critics(batch.observation, batch.action)
     loss = 0.5 * jnp.mean(jnp.sum((q - target[None]) ** 2, axis=0))
     return loss, {"critic_loss": loss, "q_mean": jnp.mean(q), "target_mean": jnp.mean(target)}
+
+
+def adam_step(
+    gradient: Any, optimiser_state: Any, parameters: Any, learning_rate: float
+) -> tuple[Any, Any]:
+    """The parameters one step of Adam further, and the optimiser's new state."""
+    updates, optimiser_state = optax.adam(learning_rate).update(
+        gradient, optimiser_state, parameters
+    )
+    return optax.apply_updates(parameters, updates), optimiser_state
+
+
+def chosen(choice: Bool[Array, ""], new: Any, old: Any) -> Any:
+    """The new tree where the choice is true, else the old one."""
+    return jax.tree.map(lambda n, o: jnp.where(choice, n, o), new, old)
 
 
 def policy_parameters(actor: Actor) -> dict[str, Array]:

@@ -38,10 +38,13 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from element_rl.agents.contract import Agent, Anchor, Batch
+from element_rl.agents.contract import Agent, Anchor, Batch, check_settings
 from element_rl.agents.networks import (
     Actor,
     TwinCritics,
+    adam_step,
+    bootstrapped,
+    chosen,
     critic_loss,
     divergence,
     network_from,
@@ -85,12 +88,8 @@ class SACConfig:
     learn_start: int = 1_000
 
     def __post_init__(self) -> None:
-        for name, valid, range_ in (
-            (
-                "hidden_sizes",
-                len(self.hidden_sizes) > 0 and min(self.hidden_sizes) > 0,
-                "one or more positive widths",
-            ),
+        checks = (
+            ("hidden_sizes", min(self.hidden_sizes, default=0) > 0, "one or more positive widths"),
             ("discount", 0.0 <= self.discount <= 1.0, "between 0 and 1"),
             ("target_rate", 0.0 < self.target_rate <= 1.0, "above 0 and at most 1"),
             (
@@ -100,9 +99,8 @@ class SACConfig:
             ),
             ("batch_size", self.batch_size > 0, "at least 1"),
             ("reward_centring", 0.0 <= self.reward_centring <= 1.0, "between 0 and 1"),
-        ):
-            if not valid:
-                raise ValueError(f"SACConfig.{name} is {getattr(self, name)!r}; choose {range_}.")
+        )
+        check_settings(self, checks)
 
 
 class SACState(eqx.Module):
@@ -212,7 +210,7 @@ def descend(
 ) -> tuple[SACState, dict[str, Float[Array, ""]]]:
     """One step of the critics along a gradient of their loss, whatever that is, then of all that
     follows them."""
-    critics, critic_optimiser = _adam_step(
+    critics, critic_optimiser = adam_step(
         critic_gradient, state.critic_optimiser, state.critics, config.critic_learning_rate
     )
     target_critics = optax.incremental_update(critics, state.target_critics, config.target_rate)
@@ -221,7 +219,7 @@ def descend(
     actor_gradient, actor_metrics = jax.grad(actor_loss, has_aux=True)(
         state.actor, critics, temperature, batch.observation, policy_noise, anchor
     )
-    actor, actor_optimiser = _adam_step(
+    actor, actor_optimiser = adam_step(
         actor_gradient, state.actor_optimiser, state.actor, config.actor_learning_rate
     )
 
@@ -231,7 +229,7 @@ def descend(
     temperature_gradient, temperature_metrics = jax.grad(temperature_loss, has_aux=True)(
         state.log_temperature, actor_metrics["policy_entropy"], target_entropy
     )
-    log_temperature, temperature_optimiser = _adam_step(
+    log_temperature, temperature_optimiser = adam_step(
         temperature_gradient,
         state.temperature_optimiser,
         state.log_temperature,
@@ -253,20 +251,14 @@ def descend(
 def _holding_the_actor(new: SACState, old: SACState, actor_learns: Bool[Array, ""]) -> SACState:
     """The new critics, and the old actor and temperature unless the actor learns."""
     fields = ("actor", "actor_optimiser", "log_temperature", "temperature_optimiser")
-    chosen = {
-        name: jax.tree.map(
-            lambda n, o: jnp.where(actor_learns, n, o), getattr(new, name), getattr(old, name)
-        )
-        for name in fields
-    }
-    return dataclasses.replace(new, **chosen)
+    held = {name: chosen(actor_learns, getattr(new, name), getattr(old, name)) for name in fields}
+    return dataclasses.replace(new, **held)
 
 
 def critic_target(
     state: SACState, batch: Batch, noise: Float[Array, "B A"], discount: float, soft: bool = True
 ) -> Float[Array, " B"]:
-    """y = r + γ (1 - d) (min_i Q̄_i(s', ã') - α log π(ã'|s')): the soft value of what follows,
-    unless nothing follows.
+    """y = r + γ (1 - d) (min_i Q̄_i(s', ã') - α log π(ã'|s')).
 
     Not `soft`: without the term of the policy's entropy, α log π.
     """
@@ -275,8 +267,7 @@ def critic_target(
     )
     next_q = jnp.min(state.target_critics(batch.next_observation, next_action), axis=0)
     next_value = next_q - jnp.exp(state.log_temperature) * next_log_probability if soft else next_q
-    continues = 1.0 - batch.terminated.astype(next_value.dtype)
-    return batch.reward + discount * continues * next_value
+    return bootstrapped(batch.reward, batch.terminated, next_value, discount)
 
 
 def actor_loss(
@@ -311,13 +302,3 @@ def temperature_loss(
     temperature = jnp.exp(log_temperature)
     loss = temperature * (policy_entropy - target_entropy)
     return loss, {"temperature_loss": loss, "temperature": temperature}
-
-
-def _adam_step(
-    gradient: Any, optimiser_state: Any, parameters: Any, learning_rate: float
-) -> tuple[Any, Any]:
-    """The parameters one step of Adam further, and the optimiser's new state."""
-    updates, optimiser_state = optax.adam(learning_rate).update(
-        gradient, optimiser_state, parameters
-    )
-    return optax.apply_updates(parameters, updates), optimiser_state

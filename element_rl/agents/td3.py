@@ -27,8 +27,16 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from element_rl.agents.contract import Agent, Anchor, Batch
-from element_rl.agents.networks import TwinCritics, critic_loss, flat_parameters, network_from
+from element_rl.agents.contract import Agent, Anchor, Batch, check_settings
+from element_rl.agents.networks import (
+    TwinCritics,
+    adam_step,
+    bootstrapped,
+    chosen,
+    critic_loss,
+    flat_parameters,
+    network_from,
+)
 from element_rl.mlp import MLP
 
 METRICS = ("critic_loss", "q_mean", "target_mean", "actor_loss")
@@ -62,7 +70,7 @@ class TD3Config:
     learn_start: int = 1_000
 
     def __post_init__(self) -> None:
-        for name, valid, range_ in (
+        checks = (
             ("hidden_sizes", min(self.hidden_sizes, default=0) > 0, "one or more positive widths"),
             ("discount", 0.0 <= self.discount <= 1.0, "between 0 and 1"),
             ("target_rate", 0.0 < self.target_rate <= 1.0, "above 0 and at most 1"),
@@ -71,9 +79,8 @@ class TD3Config:
             ("smoothing_clip", self.smoothing_clip >= 0.0, "at least 0"),
             ("policy_delay", self.policy_delay >= 1, "at least 1"),
             ("batch_size", self.batch_size > 0, "at least 1"),
-        ):
-            if not valid:
-                raise ValueError(f"TD3Config.{name} is {getattr(self, name)!r}; choose {range_}.")
+        )
+        check_settings(self, checks)
 
 
 class TD3State(eqx.Module):
@@ -135,10 +142,9 @@ def update(
     noise = jax.random.normal(key, batch.action.shape)
     target = critic_target(state, batch, noise, config)
     gradient, critic_metrics = jax.grad(critic_loss, has_aux=True)(state.critics, batch, target)
-    steps, critic_optimiser = optax.adam(config.critic_learning_rate).update(
-        gradient, state.critic_optimiser
+    critics, critic_optimiser = adam_step(
+        gradient, state.critic_optimiser, state.critics, config.critic_learning_rate
     )
-    critics = optax.apply_updates(state.critics, steps)
 
     updates = state.updates + 1
     due = updates % config.policy_delay == 0
@@ -146,16 +152,16 @@ def update(
     actor_gradient, actor_metrics = jax.grad(actor_loss, has_aux=True)(
         state.actor, critics, batch.observation, config, anchor
     )
-    steps, actor_optimiser = optax.adam(config.actor_learning_rate).update(
-        actor_gradient, state.actor_optimiser
+    new_actor, actor_optimiser = adam_step(
+        actor_gradient, state.actor_optimiser, state.actor, config.actor_learning_rate
     )
-    actor = _chosen(learns, optax.apply_updates(state.actor, steps), state.actor)
+    actor = chosen(learns, new_actor, state.actor)
     new_state = TD3State(
         actor=actor,
         critics=critics,
         target_actor=_moved(due, actor, state.target_actor, config.target_rate),
         target_critics=_moved(due, critics, state.target_critics, config.target_rate),
-        actor_optimiser=_chosen(learns, actor_optimiser, state.actor_optimiser),
+        actor_optimiser=chosen(learns, actor_optimiser, state.actor_optimiser),
         critic_optimiser=critic_optimiser,
         updates=updates,
     )
@@ -198,8 +204,8 @@ def critic_target(
     smoothing = jnp.clip(config.smoothing_noise * noise, -limit, limit)
     next_action = jnp.tanh(state.target_actor(batch.next_observation)) + smoothing
     next_q = state.target_critics(batch.next_observation, jnp.clip(next_action, -1.0, 1.0))
-    continues = 1.0 - batch.terminated.astype(next_q.dtype)
-    return batch.reward + config.discount * continues * jnp.min(next_q, axis=0)
+    next_value = jnp.min(next_q, axis=0)
+    return bootstrapped(batch.reward, batch.terminated, next_value, config.discount)
 
 
 def actor_loss(
@@ -225,9 +231,5 @@ def actor_loss(
     return loss, {"actor_loss": loss}
 
 
-def _chosen(choice: Bool[Array, ""], new: Any, old: Any) -> Any:
-    return jax.tree.map(lambda n, o: jnp.where(choice, n, o), new, old)
-
-
 def _moved(due: Bool[Array, ""], network: Any, target: Any, rate: float) -> Any:
-    return _chosen(due, optax.incremental_update(network, target, rate), target)
+    return chosen(due, optax.incremental_update(network, target, rate), target)

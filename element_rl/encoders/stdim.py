@@ -11,7 +11,8 @@ at every place, by bilinear scores:
 
     global–local   g_p(t, t') = φ(o_t)ᵀ W_g φ_p(o_t')
     local–local    f_p(t, t') = φ_p(o_t)ᵀ W_l φ_p(o_t')
-    loss           −mean over t, p of log( exp s_p(t, t+1) / Σ_t' exp s_p(t, t') )      for s = g and s = f, the mean of both
+    loss           −mean over t, p of log( exp s_p(t, t+1) / Σ_t' exp s_p(t, t') )
+                   for s = g and s = f, the mean of both
 
 where t' runs over the second frames of all pairs of the batch. Features that say nothing have a
 loss of log B.
@@ -94,7 +95,7 @@ class ConvEncoder(eqx.Module):
 
 
 class STDIM(eqx.Module):
-    """What is trained: the encoder, and the matrices of the scores, which nobody needs afterwards."""
+    """What is trained: the encoder, and the matrices of the scores, not needed afterwards."""
 
     encoder: ConvEncoder
     global_local: Float[Array, "D C"]  # W_g

@@ -10,10 +10,9 @@ from jaxtyping import Array
 from element_rl.acting.episode import Episode
 from element_rl.encoders.frozen import encode_all, load_encoder
 from element_rl.encoders.state import StateEncoder, make_state_encoder
-from element_rl.entropy import renyi_entropy
+from element_rl.entropy import evaluation_entropy
 from element_rl.envs.spec import EnvSpec
 from element_rl.runs.folder import RunFolder
-from element_rl.training.off_policy.learner import EVALUATION_ORDER
 from element_rl.training.on_policy.launch import ENCODER
 from element_rl.training.on_policy.measures import episode_entropy
 
@@ -53,4 +52,4 @@ def entropy_of(encoder: StateEncoder, episode: Episode, steps: int) -> float:
 
 @eqx.filter_jit
 def _entropy(encoder: StateEncoder, observations: Array, positions: Array, mask: Array) -> Array:
-    return renyi_entropy(jax.vmap(encoder)(observations, positions), EVALUATION_ORDER, 1.0, mask)
+    return evaluation_entropy(jax.vmap(encoder)(observations, positions), mask)

@@ -8,15 +8,14 @@ from typing import Any
 import jax
 
 from element_rl.rewards import INTRINSIC_NAMES, Reward, check_name, make_reward
-from element_rl.rewards.element import (
+from element_rl.rewards.element import ElementReward
+from element_rl.rewards.element_config import (
     USUAL_STEPS,
     ElementConfig,
-    ElementReward,
     replay_defaults,
     resolved_memory,
     states_remembered,
     update_window,
-    update_windows,
 )
 from element_rl.rewards.recent_scale import RecentlyScaled
 
@@ -91,7 +90,7 @@ def warn_of_an_empty_memory(config: ElementConfig, steps: int) -> None:
 
 
 def _first_window(config: ElementConfig) -> str:
-    interval, steps = update_windows(config)[0]
+    interval, steps = config.windows[0]
     return (
         f"its first window opens at step {interval:,}"
         if steps > 1

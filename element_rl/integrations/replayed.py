@@ -43,7 +43,8 @@ from element_rl.integrations.running import Running, RunningEpisodes
 from element_rl.integrations.storage import pickled, read_bonus, under, write_bonus
 from element_rl.memory.hnsw import HnswMemory
 from element_rl.rewards import RewardSpec
-from element_rl.rewards.element import USUAL_STEPS, ElementReward
+from element_rl.rewards.element import ElementReward
+from element_rl.rewards.element_config import USUAL_STEPS
 from element_rl.rewards.interface import remembering
 from element_rl.storage.trees import arrays_to_tree, tree_to_arrays
 

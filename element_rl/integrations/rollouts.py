@@ -37,7 +37,8 @@ from element_rl.integrations.observations import (
 from element_rl.integrations.storage import pickled, read_bonus, under, write_bonus
 from element_rl.memory.hnsw import HnswMemory
 from element_rl.rewards import INTRINSIC_NAMES, check_name, make_reward
-from element_rl.rewards.element import USUAL_STEPS, ElementReward
+from element_rl.rewards.element import ElementReward
+from element_rl.rewards.element_config import USUAL_STEPS
 from element_rl.rewards.on_rollouts import ElementBonus, EpisodeSoFar, Part, make_bonus
 from element_rl.storage.trees import arrays_to_tree, tree_to_arrays
 

@@ -1,4 +1,4 @@
-"""What every memory of states promises, and the checks all of them make before changing anything."""
+"""What every memory of states promises, and the checks that all make before changing anything."""
 
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable

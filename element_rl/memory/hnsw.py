@@ -218,7 +218,7 @@ class HnswMemory:
 def _without_own(
     distances: Float[np.ndarray, "Q K1"], ids: Int[np.ndarray, "Q K1"], own: Int[np.ndarray, " Q"]
 ) -> tuple[Float[np.ndarray, "Q K"], Int[np.ndarray, "Q K"]]:
-    """Drop one of k+1 neighbours in every row: the own node where it was found, else the farthest."""
+    """Drop one of k+1 neighbours in every row: the own node where found, else the farthest."""
     dropped = ids == own[:, None]
     dropped[~dropped.any(axis=1), -1] = True
     shape = (len(ids), ids.shape[1] - 1)

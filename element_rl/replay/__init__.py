@@ -1,2 +1,1 @@
-"""The replay of a population: `ring`, its arrays on the device, and `ledger`, its bookkeeping on
-the host."""
+"""The replay of a population: arrays on the device and their bookkeeping on the host."""

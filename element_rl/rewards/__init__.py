@@ -15,7 +15,8 @@ from typing import Any
 
 from element_rl.rewards.apt import AptConfig, AptReward
 from element_rl.rewards.e3b import E3bConfig, E3bReward
-from element_rl.rewards.element import PRESETS, ElementConfig, ElementReward
+from element_rl.rewards.element import ElementReward
+from element_rl.rewards.element_config import ElementConfig, preset
 from element_rl.rewards.extrinsic import ExtrinsicReward
 from element_rl.rewards.icm import IcmConfig, IcmReward
 from element_rl.rewards.interface import Reward, RewardSpec
@@ -47,8 +48,7 @@ def make_reward(name: str, env: str | None = None, **options: Any) -> Reward:
     try:
         if name == "element":
             _refuse_unknown(name, options, ElementConfig)
-            preset = PRESETS.get((env or "").rpartition(":")[2].split("-v")[0], ElementConfig())
-            return ElementReward(dataclasses.replace(preset, **options))
+            return ElementReward(dataclasses.replace(preset(env), **options))
         if name == "extrinsic":
             return ExtrinsicReward(**options)
         reward, config = _BASELINES[name]

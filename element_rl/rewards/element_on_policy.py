@@ -38,14 +38,16 @@ from jaxtyping import Array, Float, Int
 
 from element_rl.replay.ring import Episode
 from element_rl.rewards.element import (
-    ElementConfig,
     ElementReward,
+    Range,
+    empty_range,
     in_update_window,
     proposition_2_holds,
-    states_remembered,
+    unit_scaled,
+    widened,
 )
+from element_rl.rewards.element_config import ElementConfig, states_remembered
 from element_rl.rewards.episode_nodes import Nodes, NodeStore
-from element_rl.rewards.scaling import Range, empty_range, unit_scaled, widened
 
 TERMS = ("reward_episodic", "reward_lifelong")
 

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from element_rl.entropy import kde_entropy, renyi_entropy
-from element_rl.rewards.element import ElementConfig
+from element_rl.rewards.element_config import ElementConfig
 
 BLIND = 0.01  # share of log2 T below which an episode counts as one state
 SATURATED = 0.95  # share of log2 T above which nothing is left to climb

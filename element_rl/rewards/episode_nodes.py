@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from element_rl.memory import Memory, make_memory
-from element_rl.rewards.element import ElementConfig
+from element_rl.rewards.element_config import ElementConfig
 
 PIECE = 64  # places that enter an index together
 LARGEST_EXACT = 4_096  # on a CPU: searching so many for a rollout of 300 takes 16 ms, with hnsw 5

@@ -1,7 +1,8 @@
 """What every intrinsic reward offers: four functions for one agent, which populations `vmap`.
 
     init(key, spec) -> state
-    observe(state, episode) -> (state, notes)       an episode ended; what to write down about each of its transitions
+    observe(state, episode) -> (state, notes)       an episode ended; what to write down about each
+                                                    of its transitions
     update(state, batch, key) -> (state, metrics)   one learning step, for methods that learn
     reward(state, batch) -> [B]                     pure; what the learner gets
 
@@ -11,10 +12,14 @@ These are names, not code to inherit. A reward that keeps nothing says so with a
 A reward may offer more, and whoever uses rewards asks for that, never for their type:
 
     Remembers     it keeps states in a lifelong memory, and notes change when states enter it
-    Compares      it keeps a pool of transitions, and takes a transition with the same bits for the same one
+    Compares      it keeps a pool of transitions, and takes a transition with the same bits for the
+                  same one
+    FitsARun      the length of a run decides some of its settings
+    SeesEntropy   it is paid for the entropy of episodes, and can say where that is blind
+    Windowed      states enter its memory in certain windows of the run only
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
@@ -64,7 +69,7 @@ class Reward(Protocol):
 
 
 class Entering(NamedTuple):
-    """The states of an episode that enter a memory, moved to the front, and the row each came from."""
+    """The states of an episode that enter a memory, moved to the front, and each row's origin."""
 
     states: Float[Array, "T D"]
     values: Float[Array, " T"]
@@ -134,6 +139,35 @@ class Compares(Protocol):
 
         Transitions with the same bits are then different ones.
         """
+        ...
+
+
+@runtime_checkable
+class FitsARun(Protocol):
+    """A reward that leaves settings open which the length of a run decides."""
+
+    def resolved(self, total_steps: int) -> Reward:
+        """The reward with nothing left open, for so many steps of each agent."""
+        ...
+
+
+@runtime_checkable
+class SeesEntropy(Protocol):
+    """A reward, on transitions or on rollouts, that is paid for the entropy of episodes."""
+
+    def entropy_note(self, episodes: Sequence[Float[np.ndarray, "_ D"]]) -> str:
+        """One line for the user on why the entropy cannot tell these episodes of states apart;
+        empty where it can."""
+        ...
+
+
+@runtime_checkable
+class Windowed(Protocol):
+    """A reward, on transitions or on rollouts, that remembers states in update windows only."""
+
+    @property
+    def update_window(self) -> dict[str, int]:
+        """Steps between two windows and of one, by the names that a run's summary has for them."""
         ...
 
 

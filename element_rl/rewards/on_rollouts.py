@@ -38,12 +38,13 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt
 
 from element_rl.replay.ring import Episode, Transitions
 from element_rl.rewards import NAMES, Reward, RewardSpec, make_reward
-from element_rl.rewards.element import ElementConfig, update_window
+from element_rl.rewards.element_config import ElementConfig, update_window
 from element_rl.rewards.element_on_policy import (
     OnPolicyElement,
     OnPolicyElementConfig,
     padded_length,
 )
+from element_rl.rewards.entropy_range import line, seen_episodes
 from element_rl.rewards.interface import comparing
 
 
@@ -159,6 +160,16 @@ class ElementBonus:
         self._element = OnPolicyElement(
             config, spec.state_dim, spec.total_steps, spec.max_episode_steps
         )
+
+    @property
+    def update_window(self) -> dict[str, int]:
+        """ELEMENT's U and T_u."""
+        window = self.config.element
+        return {"update_interval": window.update_interval, "update_steps": window.update_steps}
+
+    def entropy_note(self, episodes: Sequence[Float[np.ndarray, "_ D"]]) -> str:
+        """What is wrong with the entropy of these episodes, in one line; empty where nothing is."""
+        return line(seen_episodes(episodes, self.config.element), as_options=True)
 
     def init(self, key: PRNGKeyArray) -> Any:
         del key  # nothing here is random

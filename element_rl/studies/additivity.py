@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float, Int
 
-from element_rl.replay.ledger import stored_episodes
+from element_rl.replay.stored import stored_episodes
 from element_rl.runs.folder import RunError, RunFolder
 from element_rl.studies.additive_reward import (
     BY_LENGTH,

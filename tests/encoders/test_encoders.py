@@ -6,8 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from element_rl.encoders.random_mlp import make_random_mlp
-from element_rl.encoders.state import make_state_encoder
+from element_rl.encoders.state import make_random_mlp, make_state_encoder
 
 
 def test_golden_weights_and_embedding() -> None:

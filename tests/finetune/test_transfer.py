@@ -131,7 +131,7 @@ def test_the_replay_begins_with_the_newest_experience_and_nothing_else_does(
             np.testing.assert_allclose(batch.action[:, 0], drawn / 2_000, rtol=1e-6)
             np.testing.assert_array_equal(batch.next_observation[:, 1], -drawn - 1)
         assert explorer.step == explorer.learner.updates == 0
-        for name, array in explorer.tracker.to_arrays().items():
+        for name, array in explorer.measures.to_arrays().items():
             # the best return so far is minus infinity
             assert not np.any(array[np.isfinite(array)]), name
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from element_rl.memory import notes
-from element_rl.memory.notes import merge_distances
+from element_rl.memory import exact
+from element_rl.memory.exact import merge_distances
 
 merge = jax.jit(merge_distances)
 
@@ -60,7 +60,7 @@ def test_merging_equals_querying_afresh(
 
 
 def test_blocks_overlap_without_counting_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notes, "CPU_ROWS", 16)
+    monkeypatch.setattr(exact, "CPU_NOTES", 16)
     rng = np.random.default_rng(0)
     stored, new = (
         rng.normal(size=(37, 3)).astype(np.float32),
@@ -73,7 +73,7 @@ def test_blocks_overlap_without_counting_twice(monkeypatch: pytest.MonkeyPatch) 
 def test_rows_beyond_the_filled_ones_cost_and_change_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(notes, "CPU_ROWS", 8)
+    monkeypatch.setattr(exact, "CPU_NOTES", 8)
     stored, new = jnp.zeros((32, 2)), jnp.ones((4, 2))
     merged = jax.jit(
         lambda rows: merge_distances(jnp.full((32, 1), jnp.inf), stored, new, num_rows=rows)

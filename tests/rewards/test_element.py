@@ -14,16 +14,13 @@ from element_rl.entropy import kde_entropy, knn_entropy, renyi_entropy
 from element_rl.memory.graph import GraphConfig
 from element_rl.replay.ring import Episode, Transitions
 from element_rl.rewards import RewardSpec, make_reward
-from element_rl.rewards.element import (
+from element_rl.rewards.element import ElementReward, in_update_window, proposition_2_holds
+from element_rl.rewards.element_config import (
     PRESETS,
     ElementConfig,
-    ElementReward,
-    in_update_window,
-    proposition_2_holds,
     resolved_memory,
     states_remembered,
     update_window,
-    update_windows,
 )
 
 SPEC = RewardSpec(
@@ -168,7 +165,7 @@ def test_windows_grow_with_a_run_whose_length_is_not_known() -> None:
     """U doubles whenever 16 of it have passed, so it is an eighth to a sixteenth of the steps so
     far; T_u is a tenth of U."""
     config = ElementConfig(update_interval=100, update_steps=10, first_interval=20)
-    assert update_windows(config) == [(20, 2), (40, 4), (80, 8)]
+    assert config.windows == [(20, 2), (40, 4), (80, 8)]
     steps = np.arange(2_000)
     inside = steps[np.asarray(in_update_window(steps, config))]
     first = [t for begin in range(20, 320, 20) for t in (begin + 1,)]
@@ -190,8 +187,8 @@ def test_windows_are_the_run_s_tenths_where_its_length_is_known() -> None:
     assert update_window(10_000_000) == {"update_interval": 500_000, "update_steps": 50_000}
     assert update_window(None, interval=50) == {"update_interval": 50, "update_steps": 5}
     unknown = ElementConfig(**update_window(None))
-    assert update_windows(unknown)[0] == (1_000, 100)
-    assert update_windows(unknown)[-1] == (256_000, 25_600)
+    assert unknown.windows[0] == (1_000, 100)
+    assert unknown.windows[-1] == (256_000, 25_600)
     for steps in (
         20_000,
         300_000,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from element_rl.entropy import renyi_entropy
-from element_rl.rewards.element import ElementConfig
+from element_rl.rewards.element_config import ElementConfig
 from element_rl.rewards.element_on_policy import (
     OnPolicyElement,
     OnPolicyElementConfig,

@@ -16,7 +16,8 @@ from element_rl.agents import sac
 from element_rl.agents.sac import SACConfig
 from element_rl.envs.make import describe
 from element_rl.rewards import NAMES, Reward, make_reward
-from element_rl.training.off_policy.learner import Learner, _update
+from element_rl.training.off_policy import programs
+from element_rl.training.off_policy.learner import Learner
 
 STEPS = 12  # of an episode
 SEEDS = [4, 7]
@@ -95,7 +96,7 @@ def program(reward: Reward, extrinsic_weight: float = 0.0) -> Any:
     """One program for all changes of a reward: to compile it is what takes time."""
 
     def update(factor: jax.Array, shift: jax.Array, *arguments: Any) -> Any:
-        return _update(
+        return programs.update(
             changed(reward, factor, shift), AGENT, 1, *arguments, extrinsic_weight=extrinsic_weight
         )
 

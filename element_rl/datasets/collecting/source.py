@@ -17,16 +17,15 @@ from element_rl.acting.policies import ActionScale
 from element_rl.datasets.collecting.parts import Rows, Share
 from element_rl.datasets.collecting.screen_source import ScreenSource
 from element_rl.encoders.state import StateEncoder, make_state_encoder
-from element_rl.entropy import renyi_entropy
+from element_rl.entropy import evaluation_entropy
 from element_rl.envs.make import make_env
 from element_rl.envs.names import with_package
 from element_rl.envs.robots import HEALTH_OPTION, can_fall
 from element_rl.envs.spec import EnvSpec
-from element_rl.replay.ledger import stored_episodes
+from element_rl.replay.stored import stored_episodes
 from element_rl.runs.folder import POLICY, RESUME_ARRAYS, RunError, RunFolder
 from element_rl.storage.files import read_manifest, verify
 from element_rl.training.off_policy.config import ExploreConfig, described, parsed_options
-from element_rl.training.off_policy.learner import EVALUATION_ORDER
 
 # states; episodes are padded to powers of two, so that few shapes are compiled
 SHORTEST_PADDING = 32
@@ -219,7 +218,7 @@ def _entropy(
     positions: Float[Array, "N C"],
     mask: Bool[Array, " N"],
 ) -> Float[Array, ""]:
-    return renyi_entropy(jax.vmap(encoder)(observations, positions), EVALUATION_ORDER, 1.0, mask)
+    return evaluation_entropy(jax.vmap(encoder)(observations, positions), mask)
 
 
 def _recorded_space(space: gymnasium.Space) -> gymnasium.spaces.Box:

@@ -1,2 +1,2 @@
-"""Algorithm 3 for a population of agents with a replay: `explore` is the loop, `learner` its device
-side."""
+"""Algorithm 3 for a population of agents with a replay: `explore` is the run, `explorer` its loop,
+`learner` the device side."""

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NamedTuple
 
-import jax
 import tyro
 
 from element_rl.agents.sac import SACConfig
@@ -15,22 +14,18 @@ from element_rl.envs.make import describe
 from element_rl.envs.robots import HEALTH_OPTION, can_fall
 from element_rl.envs.spec import EnvSpec
 from element_rl.rewards import TRAINING_NAMES, Reward, check_name, make_reward
-from element_rl.rewards.element import (
-    ElementConfig,
-    ElementReward,
-    replay_defaults,
-    resolved_memory,
-    update_window,
-)
+from element_rl.rewards.element_config import preset, replay_defaults, update_window
+from element_rl.rewards.interface import FitsARun
 from element_rl.rewards.recent_scale import RecentlyScaled
 from element_rl.storage.settings import named_values, settings_from_json
+from element_rl.training.settings import check_numbers, usual_log_every
 
 SMALLEST_CHUNK = 8
 
 
 @dataclass(frozen=True)
 class ExploreConfig:
-    """What to train, on what, for how long. `None` means: as this robot has it, or as fits the run."""
+    """What to train, on what, for how long. `None`: as this robot has it, or as fits the run."""
 
     # Gymnasium environment to explore, with Box spaces: Ant-v5, Hopper-v5, Walker2d-v5,
     # Humanoid-v4, PointMaze, or any other; one of another package is named package:Env-v0.
@@ -121,20 +116,9 @@ class ExploreConfig:
     td3: TD3Config = field(default_factory=TD3Config)
 
     def __post_init__(self) -> None:
-        for name in ("steps", "seeds", "envs_per_agent", "replay_size", "chunk_steps"):
-            if getattr(self, name) < 1:
-                raise ValueError(
-                    f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}."
-                )
-        for name in ("seed", "random_seeds"):
-            if getattr(self, name) < 0:
-                raise ValueError(
-                    f"--{name.replace('_', '-')} must not be negative, got {getattr(self, name)}."
-                )
-        for name in ("log_every", "checkpoint_every", "update_interval", "update_steps"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {value}.")
+        counts = ("steps", "seeds", "envs_per_agent", "replay_size", "chunk_steps")
+        intervals = ("log_every", "checkpoint_every", "update_interval", "update_steps")
+        check_numbers(self, (*counts, *intervals), ("seed", "random_seeds"))
         if not math.isfinite(self.extrinsic_weight):
             raise ValueError(
                 f"--extrinsic-weight must be a finite number, got {self.extrinsic_weight}."
@@ -144,7 +128,7 @@ class ExploreConfig:
     @property
     def learner(self) -> SACConfig | TD3Config:
         """The settings of the agent that learns."""
-        return self.sac if self.agent == "sac" else self.td3
+        return getattr(self, self.agent)
 
 
 class Resolved(NamedTuple):
@@ -176,7 +160,7 @@ def resolved(config: ExploreConfig | Resolved) -> Resolved:
         update_interval=window["update_interval"],
         update_steps=window["update_steps"],
         chunk_steps=_chunk_steps(config.steps, config.chunk_steps, config.envs_per_agent),
-        log_every=config.log_every or min(10_000, max(config.steps // 100, 500)),
+        log_every=config.log_every or usual_log_every(config.steps),
         checkpoint_every=config.checkpoint_every or window["update_interval"],
         beta=element["lifelong_weight"],
         estimator=element["estimator"],
@@ -194,12 +178,12 @@ def described(settings: Mapping[str, Any], env_options: Mapping[str, Any]) -> En
 
 
 def map_note(given: ExploreConfig, spec: EnvSpec) -> str:
-    """What a user should know of the map before the run begins; nothing where it is as asked for."""
+    """What a user should know of the map before the run begins; nothing where it is as asked."""
     if not spec.position_dim:
         return (
             f"{spec.name} has no coverage map: --position says where the agent is, by entries of "
-            "info "
-            "(--position x_position y_position) or by columns of the observation (--position 0 1)."
+            "info (--position x_position y_position) or by columns of the observation "
+            "(--position 0 1)."
         )
     if spec.coverage_bounds is None or spec.coverage_axes is None:
         return "Coverage is not counted: a map has two axes, and --position has one coordinate."
@@ -216,13 +200,8 @@ def config_from_json(values: Mapping[str, Any]) -> ExploreConfig:
 
 
 def parsed_options(config: ExploreConfig) -> dict[str, Any]:
-    """The environment's options, their values read as JSON (a word that is no JSON stays a string)."""
+    """The environment's options, their values read as JSON (a word that is none stays a string)."""
     return named_values("--env-options", config.env_options, "terminate_when_unhealthy=false")
-
-
-def agent_seeds(config: ExploreConfig) -> list[int]:
-    """One seed per agent."""
-    return [config.seed + index for index in range(config.seeds)]
 
 
 def _make_reward(env: str, config: ExploreConfig) -> Reward | None:
@@ -256,15 +235,11 @@ def _make_reward(env: str, config: ExploreConfig) -> Reward | None:
             f"{flags.get(clash[0], '--' + clash[0].replace('_', '-'))}."
         )
     reward = make_reward("element", env=env, **own, **options)
-    assert isinstance(reward, ElementReward)
-    memory = resolved_memory(reward.config, config.steps, jax.default_backend() == "cpu")
-    return ElementReward(dataclasses.replace(reward.config, memory=memory))
+    return reward.resolved(config.steps) if isinstance(reward, FitsARun) else reward
 
 
 def _element_options(env: str, config: ExploreConfig) -> dict[str, Any]:
-    preset = make_reward("element", env=env)
-    assert isinstance(preset, ElementReward)
-    paper: ElementConfig = preset.config
+    paper = preset(env)
     estimator = config.estimator or paper.estimator
     usual_bandwidth = replay_defaults(estimator).get("bandwidth", paper.bandwidth)
     options: dict[str, Any] = {

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int, UInt
 
 from element_rl.agents import behaviour_cloning, cql, discrete_cloning, discrete_cql
 from element_rl.agents.contract import Agent
-from element_rl.training.off_policy.learner import over_population
+from element_rl.agents.networks import over_population
 from element_rl.training.offline.config import OfflineConfig
 from element_rl.training.offline.data import Part, Rows, Share, Source, rows_of, sample, shares_of
 

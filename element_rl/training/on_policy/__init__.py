@@ -1,6 +1,2 @@
 """On-policy exploration on images: asynchronous workers, A3C, and intrinsic rewards that are there
-before the advantages are.
-
-`training.train` is the loop, `command` its command line. Nothing is imported here: worker processes
-load `workers` without JAX.
-"""
+before the advantages are. `training.train` is the loop."""

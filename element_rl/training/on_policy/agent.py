@@ -27,7 +27,8 @@ from element_rl.encoders.frozen import FrozenEncoder
 from element_rl.envs.spec import EnvSpec
 from element_rl.rewards.on_rollouts import Bonus, EpisodeSoFar
 from element_rl.rewards.return_scale import ReturnScale
-from element_rl.storage.trees import arrays_to_tree, tree_to_arrays
+from element_rl.storage.trees import tree_to_arrays
+from element_rl.training.loop import part, tree_of
 
 _POLICY, _BONUS, _LEARNING = range(3)  # streams of an agent's key
 
@@ -150,14 +151,14 @@ class Agent:
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """The opposite of `to_arrays`."""
-        self.state = _tree(self.state, arrays, "a3c")
-        self.bonus_state = _tree(self.bonus_state, arrays, "bonus")
+        self.state = tree_of(self.state, arrays, "a3c")
+        self.bonus_state = tree_of(self.bonus_state, arrays, "bonus")
         self.steps, self.updates, measured = (int(count) for count in arrays["counters"])
         self.measured = bool(measured)
         if self.scale is not None:
-            self.scale.restore(_part(arrays, "scale/"))
+            self.scale.restore(part(arrays, "scale/"))
         self.episodes = [
-            Episode(**_part(arrays, f"episode/{worker}/")) for worker in range(len(self.episodes))
+            Episode(**part(arrays, f"episode/{worker}/")) for worker in range(len(self.episodes))
         ]
 
     def _rewards(
@@ -227,26 +228,3 @@ def _padded(array: np.ndarray, rows: int) -> np.ndarray:
     padded = np.zeros((rows, *array.shape[1:]), array.dtype)
     padded[: len(array)] = array
     return padded
-
-
-def _part(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    return {
-        name.removeprefix(prefix): array
-        for name, array in arrays.items()
-        if name.startswith(prefix)
-    }
-
-
-def _tree(template: Any, arrays: Mapping[str, np.ndarray], prefix: str) -> Any:
-    """The tree in a checkpoint; memories are padded to their capacity, which is larger where a run
-    is made longer."""
-    wanted = {name: array.shape for name, array in tree_to_arrays(template, prefix).items()}
-    given = {}
-    for name, array in arrays.items():
-        if name.startswith(f"{prefix}/"):
-            shape = wanted.get(name, array.shape)
-            missing = [
-                (0, max(want - have, 0)) for want, have in zip(shape, array.shape, strict=False)
-            ]
-            given[name] = np.pad(array, missing) if any(more for _, more in missing) else array
-    return arrays_to_tree(template, given, prefix) if wanted else template

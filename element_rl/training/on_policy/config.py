@@ -18,6 +18,7 @@ from element_rl.envs.spec import EnvSpec
 from element_rl.rewards import TRAINING_NAMES, check_name
 from element_rl.rewards.on_rollouts import Bonus, make_bonus
 from element_rl.storage.settings import named_values
+from element_rl.training.settings import check_numbers, usual_log_every
 
 FRAMES_TO_STANDARDISE = 512
 ENCODER_STREAM = 7  # of the seed: an untrained encoder is the same for all agents of a run
@@ -28,7 +29,7 @@ LEARNER = A3CConfig(discount=0.99, local_steps=50)
 
 @dataclass(frozen=True)
 class OnPolicyConfig:
-    """What to train, on what, for how long. `None` means: as the paper has it, or as fits the run."""
+    """What to train, on what, for how long. `None`: as the paper has it, or as fits the run."""
 
     # Environment to explore: Rooms-v0, SuperMarioBros-1-1 (or mario), or any Gymnasium environment
     # with images and Discrete actions; one of another package is named package:Env-v0.
@@ -87,23 +88,9 @@ class OnPolicyConfig:
     a3c: A3CConfig = LEARNER
 
     def __post_init__(self) -> None:
-        for name in (
-            "steps",
-            "seeds",
-            "state_dim",
-            "log_every",
-            "checkpoint_every",
-            "update_interval",
-            "update_steps",
-        ):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {value}.")
-        for name in ("seed", "workers", "random_seeds", "restarts"):
-            if getattr(self, name) < 0:
-                raise ValueError(
-                    f"--{name.replace('_', '-')} must not be negative, got {getattr(self, name)}."
-                )
+        counts = ("steps", "seeds", "state_dim")
+        intervals = ("log_every", "checkpoint_every", "update_interval", "update_steps")
+        check_numbers(self, (*counts, *intervals), ("seed", "workers", "random_seeds", "restarts"))
         check_name(self.reward, TRAINING_NAMES)
 
 
@@ -114,7 +101,7 @@ def resolved(config: OnPolicyConfig) -> tuple[OnPolicyConfig, EnvSpec]:
     config = dataclasses.replace(
         config,
         env=spec.name,
-        log_every=config.log_every or min(10_000, max(config.steps // 100, 500)),
+        log_every=config.log_every or usual_log_every(config.steps),
         checkpoint_every=config.checkpoint_every or max(config.steps // 10, 1),
     )
     return config, spec
@@ -183,13 +170,8 @@ def _random_frames(config: OnPolicyConfig, spec: EnvSpec) -> UInt8[np.ndarray, "
 
 
 def env_options(config: OnPolicyConfig) -> dict[str, Any]:
-    """The environment's options, their values read as JSON (a word that is no JSON stays a string)."""
+    """The environment's options, their values read as JSON (a word that is none stays a string)."""
     return named_values("--env-options", config.env_options, "goal_distance=20")
-
-
-def agent_seeds(config: OnPolicyConfig) -> list[int]:
-    """One seed per agent."""
-    return [config.seed + index for index in range(config.seeds)]
 
 
 def mario_defaults() -> OnPolicyConfig:

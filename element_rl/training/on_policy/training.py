@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from element_rl.acting.rollout import Place
 from element_rl.acting.rollout_actor import RolloutSettings
@@ -23,29 +24,23 @@ from element_rl.acting.rollout_workers import RolloutWorkers, WorkerError
 from element_rl.encoders.frozen import FrozenEncoder, load_encoder
 from element_rl.envs.make import env_maker
 from element_rl.envs.spec import EnvSpec
-from element_rl.rewards.entropy_range import SHORTEST, line, seen_episodes
-from element_rl.rewards.on_rollouts import Bonus, ElementBonus
-from element_rl.runs.folder import RunError, RunFolder
-from element_rl.runs.metrics_log import FINAL_SHARE, best_episodes, final_averages
-from element_rl.runs.provenance import commit, hardware, versions
-from element_rl.runs.watching import (
-    COMPILING,
-    TRANSFER,
-    Interrupted,
-    Progress,
-    Watcher,
-    random_policy_watcher,
-)
+from element_rl.rewards.interface import Windowed
+from element_rl.rewards.on_rollouts import Bonus
+from element_rl.runs.folder import RunFolder
+from element_rl.runs.metrics_log import FINAL_SHARE
+from element_rl.runs.watching import COMPILING, Interrupted, Progress, Watcher
+from element_rl.training.loop import final_metrics_of, part, random_measures, run_loop, summary_of
+from element_rl.training.measures import MetricsSink
 from element_rl.training.on_policy.agent import Agent
 from element_rl.training.on_policy.config import (
     OnPolicyConfig,
-    agent_seeds,
     bonus_of,
     env_options,
     resolved,
 )
 from element_rl.training.on_policy.launch import ENCODER, metric_columns
-from element_rl.training.on_policy.measures import Measures, PendingRows
+from element_rl.training.on_policy.measures import PendingRows, RolloutMeasures
+from element_rl.training.settings import agent_seeds
 
 
 def train(
@@ -68,14 +63,7 @@ def train(
     with run.exclusively(wait_seconds):
         encoder = load_encoder(run.path / ENCODER)
         with OnPolicy(config, spec, encoder, bonus_of(config, spec, encoder), run) as training:
-            if resume and run.latest_checkpoint() is not None:
-                training.restore()
-            else:
-                if resume:
-                    # killed before its first checkpoint: from the beginning
-                    run.truncate_metrics(-1)
-                _begin(training, run, begin)
-            training.train(watch, stop)
+            run_loop(training, run, watch, stop, resume, begin, _beginning(config))
             summary = training.summary()
     summary["random_policy"] = (
         random_policy(config, spec, encoder, watch) if config.reward != "random" else None
@@ -85,18 +73,12 @@ def train(
     return summary
 
 
-def _begin(
-    training: "OnPolicy", run: RunFolder, begin: Callable[["OnPolicy"], None] | None
-) -> None:
-    if begin is not None:
-        begin(training)
-    elif (run.path / TRANSFER).exists():
-        raise RunError(
-            f"The run {run.path} was stopped before its policies were transferred to it: continue "
-            "it with element finetune."
-        )
-    elif training.config.begin is not None:
-        training.begin_with(RunFolder.open(training.config.begin).load_policy())
+def _beginning(config: OnPolicyConfig) -> Callable[["OnPolicy"], None] | None:
+    """What the settings say of how the agents begin; nothing where they begin from nothing."""
+    if config.begin is None:
+        return None
+    run = config.begin
+    return lambda training: training.begin_with(RunFolder.open(run).load_policy())
 
 
 class OnPolicy:
@@ -126,19 +108,15 @@ class OnPolicy:
             )
             for seed in self.seeds
         ]
-        self.measures = Measures(spec, len(self.seeds), encoder.state_dim)
+        self.measures = RolloutMeasures(spec, len(self.seeds), encoder.state_dim)
         self.pending = PendingRows(self.seeds)
-        self.rows: list[dict[str, Any]] = []  # of metrics, where there is no folder for them
-        self.latest: dict[str, float] = {}
-        # what is wrong with the reward's entropy; None until an episode was seen
-        self.entropy_note: str | None = None
+        self.metrics = MetricsSink(run, frozenset(metric_columns(bonus)))
         self.seconds = 0.0  # of training, over all resumptions
         # steps delivered, and those that workers may be making
         self._claimed = [0] * len(self.seeds)
         self._allowed: dict[tuple[int, int], int] = {}  # to each worker
         self._places: dict[tuple[int, int], Place] = {}
         self._crew: RolloutWorkers | None = None
-        self._columns = set(metric_columns(bonus))
 
     @property
     def step(self) -> int:
@@ -208,7 +186,7 @@ class OnPolicy:
         self.run.save_checkpoint(
             step,
             self.policies(),
-            self.measures.visits if self.spec.coverage_bounds is not None else None,
+            self.measures.counts.visits if self.measures.counts.mapped else None,
             {
                 f"{part}/{name}": array
                 for part, arrays in parts.items()
@@ -222,49 +200,31 @@ class OnPolicy:
         assert self.run is not None
         arrays, _, _ = self.run.load_resume()
         for index, agent in enumerate(self.agents):
-            agent.restore(_part(arrays, f"agent/{index}/"))
-        self.measures.restore(_part(arrays, "measures/"))
-        self.pending.restore(_part(arrays, "pending/"))
+            agent.restore(part(arrays, f"agent/{index}/"))
+        self.measures.restore(part(arrays, "measures/"))
+        self.pending.restore(part(arrays, "pending/"))
         self.seconds = float(arrays["counters/seconds"])
         self._claimed = [agent.steps for agent in self.agents]
         for agent, worker in np.ndindex(len(self.agents), self.workers):
-            place = _part(arrays, f"place/{agent}/{worker}/")
+            place = part(arrays, f"place/{agent}/{worker}/")
             rollouts, episode = (int(count) for count in place["counts"])
             self._places[agent, worker] = Place(rollouts, episode, place["actions"], place["lstm"])
         self.run.truncate_metrics(int(arrays["counters/logged"]))
 
     def summary(self) -> dict[str, Any]:
         """What the run came to, per seed."""
-        return {
-            "env": self.config.env,
-            "reward": self.config.reward,
-            "steps": self.step,
-            "seeds": self.seeds,
-            "wall_seconds": self.seconds,
-            "env_steps_per_second": self._rate(),
-            **self.final_metrics(),
-            "workers": self.config.workers,
-            "encoder": "trained" if self.config.encoder is not None else "random",
-            **_update_window(self.agents[0].bonus),
-            "versions": versions(),
-            "commit": commit(),
-            "hardware": hardware(),
+        config, bonus = self.config, self.reward
+        facts = {
+            "workers": config.workers,
+            "encoder": "trained" if config.encoder is not None else "random",
+            **(bonus.update_window if isinstance(bonus, Windowed) else {}),
         }
+        return summary_of(self, config.env, config.reward, self.seconds, self._rate(), facts)
 
     def final_metrics(self, share: float = FINAL_SHARE) -> dict[str, list[Any]]:
         """Coverage, furthest place and best episode of all; the rest averaged over the last `share`
         of the run."""
-        logged = self.run.read_metrics() if self.run is not None else _columns(self.rows)
-        mapped = self.spec.coverage_bounds is not None
-        nothing = [None] * len(self.seeds)
-        return {
-            "coverage": [int(cells) for cells in self.measures.coverage()] if mapped else nothing,
-            "furthest": [float(furthest) for furthest in self.measures.furthest]
-            if mapped
-            else nothing,
-            **best_episodes(self.measures.best_return.tolist(), self.measures.best_length.tolist()),
-            **final_averages(logged, self.step, self.seeds, share),
-        }
+        return final_metrics_of(self.measures.totals(), self.metrics.logged(), self, share)
 
     def _see(self, index: int, worker: int, rollout: Any) -> None:
         agent = self.agents[index]
@@ -273,7 +233,6 @@ class OnPolicy:
         self.measures.see_rollout(index, rollout, learned.metrics)
         if rollout.ended:
             self.measures.see_episode(index, rollout, learned.episode)
-            self._judge_entropy()
         every = self.config.log_every or 1
         due = list(range((before // every + 1) * every, agent.steps + 1, every))
         if agent.steps >= self.config.steps and self.config.steps not in due:
@@ -282,14 +241,15 @@ class OnPolicy:
             self.pending.add(step, index, self.measures.row(index))
             agent.measured = False
 
-    def _judge_entropy(self) -> None:
-        """Once, when every agent has an episode: can the entropy that the reward sees tell episodes
-        apart?"""
-        bonus, episodes = self.agents[0].bonus, self.measures.last_states
-        if self.entropy_note is not None or not isinstance(bonus, ElementBonus):
-            return
-        if min(map(len, episodes)) >= SHORTEST:
-            self.entropy_note = line(seen_episodes(episodes, bonus.config.element), as_options=True)
+    @property
+    def reward(self) -> Bonus | None:
+        """What the agents learn from; None: they act at random."""
+        return self.agents[0].bonus
+
+    def latest_episodes(self, shortest: int) -> list[Float[np.ndarray, "_ D"]] | None:
+        """States of the latest episode of every agent; None while one has less than `shortest`."""
+        episodes = self.measures.last_states
+        return episodes if min(map(len, episodes)) >= shortest else None
 
     def _start(self, index: int, worker: int) -> None:
         """Let a worker act again, unless the agent's steps are all made or being made."""
@@ -303,21 +263,8 @@ class OnPolicy:
 
     def _log(self) -> None:
         timing = {"env_steps_per_second": self._rate(), "wall_seconds": self.seconds}
-        rows = [row | timing for row in self.pending.complete()]
-        if not rows:
-            return
-        last = [row for row in rows if row["step"] == rows[-1]["step"]]
-        names = set(rows[-1]) - {"step", "seed"}
-        self.latest = {
-            name: float(np.mean([row.get(name, np.nan) for row in last])) for name in names
-        }
-        kept = [
-            {name: value for name, value in row.items() if name in self._columns} for row in rows
-        ]
-        if self.run is not None:
-            self.run.append_metrics(kept)
-        else:
-            self.rows += kept
+        if rows := [row | timing for row in self.pending.complete()]:
+            self.metrics.add(rows)
 
     def _logged(self) -> int:
         """The last step of which every agent has its line."""
@@ -325,10 +272,8 @@ class OnPolicy:
         return self.step if self.step >= self.config.steps else self.step // every * every
 
     def _progress(self, doing: str = "") -> Progress:
-        note = self.entropy_note or ""
-        return Progress(
-            self.step, self.config.steps, self._rate(), self.latest, len(self.agents), doing, note
-        )
+        latest, agents = self.metrics.latest, len(self.agents)
+        return Progress(self.step, self.config.steps, self._rate(), latest, agents, doing)
 
     def _rate(self) -> float:
         return sum(agent.steps for agent in self.agents) / max(self.seconds, 1e-9)
@@ -367,29 +312,4 @@ def random_policy(
         return None
     config = dataclasses.replace(config, reward="random", seeds=config.random_seeds, begin=None)
     with OnPolicy(config, spec, encoder, None, None) as training:
-        training.train(random_policy_watcher(watch), lambda: False)
-        return {
-            "steps": training.step,
-            "seeds": training.seeds,
-            **training.final_metrics(share=1.0),
-        }
-
-
-def _update_window(bonus: Bonus | None) -> dict[str, int]:
-    """ELEMENT's U and T_u as they were."""
-    if not isinstance(bonus, ElementBonus):
-        return {}
-    window = bonus.config.element
-    return {"update_interval": window.update_interval, "update_steps": window.update_steps}
-
-
-def _part(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    return {
-        name.removeprefix(prefix): array
-        for name, array in arrays.items()
-        if name.startswith(prefix)
-    }
-
-
-def _columns(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
-    return {name: np.array([row.get(name, np.nan) for row in rows], np.float64) for name in rows[0]}
+        return random_measures(training, watch)

@@ -1,0 +1,218 @@
+"""The programs that change a population on the device; `Learner` compiles and calls them.
+
+ingest         new records are encoded and written to the replay
+finish_all     episodes ended: the reward observes them, their notes are written, and where
+               states entered a memory all stored notes of the agent are merged
+update         K × (sample, reward, learn) for all agents
+"""
+
+from math import inf
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, UInt
+
+from element_rl.agents.contract import Agent, Anchor, Batch
+from element_rl.agents.networks import over_population
+from element_rl.entropy import evaluation_entropy
+from element_rl.memory.exact import NO_NODE
+from element_rl.replay import ring
+from element_rl.replay.ring import Records, Replay
+from element_rl.rewards import Reward
+from element_rl.rewards.interface import Remembers
+
+# Where the environment's reward is added: its mean over the batch, before its weight, and that of
+# what the agent learns from.
+REWARD_COLUMNS = ("reward_extrinsic", "reward_learned")
+
+
+def ingest(
+    replay: Replay, encoders: Any, records: Float[Array, "P R F"], slot: Int[Array, "P R"]
+) -> Replay:
+    """`records`: observation, action, extrinsic reward, terminated and position side by side."""
+    widths = (replay.observation.shape[-1], replay.action.shape[-1], 1, 1)
+    observation, action, extrinsic_reward, terminated, position = jnp.split(
+        records, np.cumsum(widths), axis=-1
+    )
+    # over agents, then over their records
+    encode = jax.vmap(lambda encoder, o, p: jax.vmap(encoder)(o, p))
+    state = encode(encoders, observation, position)
+    return ring.add(
+        replay,
+        Records(observation, action, extrinsic_reward[..., 0], terminated[..., 0] > 0, state, slot),
+    )
+
+
+def finish_all(
+    reward: Reward,
+    memory: Remembers | None,
+    num_envs: int,
+    replay: Replay,
+    rewards: Any,
+    where: Int[Array, "L 6"],
+    number: Int[Array, ""],
+    neighbour_distances: Float[Array, "L T K"] | None,
+    rows: int,
+    remembers: bool,
+) -> tuple[Replay, Any]:
+    """The first `number` episodes of `where`, one after the other."""
+
+    def finish(index: Array, carry: tuple[Replay, Any]) -> tuple[Replay, Any]:
+        distances = None if neighbour_distances is None else neighbour_distances[index]
+        return _finish(reward, memory, num_envs, *carry, where[index], distances, rows, remembers)
+
+    return jax.lax.fori_loop(0, number, finish, (replay, rewards))
+
+
+def _finish(
+    reward: Reward,
+    memory: Remembers | None,
+    num_envs: int,
+    replay: Replay,
+    rewards: Any,
+    where: Int[Array, "6"],
+    neighbour_distances: Float[Array, "T K"] | None,
+    rows: int,
+    remembers: bool,
+) -> tuple[Replay, Any]:
+    """One agent's episode, by index: slicing the population for it would copy every replay."""
+    # a `FinishedEpisode` and how much of the ring is filled
+    agent, start, length, step, sample_head, filled = where
+    episode = ring.read_episode(replay, agent, start, length, step, rows, num_envs)
+    state = jax.tree.map(lambda leaf: leaf[agent], rewards)
+    if neighbour_distances is None:
+        new_state, notes = reward.observe(state, episode)
+    else:
+        assert memory is not None
+        new_state, notes = memory.observe(state, episode, neighbour_distances)
+    replay = ring.release_episode(replay, agent, start, length, sample_head, notes, rows, num_envs)
+    if remembers:
+        assert memory is not None
+        replay = _merge_notes(memory, num_envs, replay, episode, agent, start, filled, rows)
+    # Networks are large and no episode changes them: what `observe` has left alone is not written
+    # back.
+    rewards = jax.tree.map(
+        lambda leaf, old, new: leaf if new is old else leaf.at[agent].set(new),
+        rewards,
+        state,
+        new_state,
+    )
+    return replay, rewards
+
+
+def _merge_notes(
+    memory: Remembers,
+    num_envs: int,
+    replay: Replay,
+    episode: ring.Episode,
+    agent: Int[Array, ""],
+    start: Int[Array, ""],
+    filled: Int[Array, ""],
+    rows: int,
+) -> Replay:
+    """Merge every stored note of the agent with the states that have just entered its memory."""
+    capacity = replay.observation.shape[1]
+    entering = memory.entering(episode)
+    slot = jnp.where(
+        entering.rank == NO_NODE,
+        capacity,
+        (start + num_envs * jnp.arange(rows, dtype=jnp.int32)) % capacity,
+    )
+    own = jnp.full(capacity, NO_NODE, jnp.int32).at[slot].set(entering.rank, mode="drop")
+    # the note in slot i is about the state in slot i + E
+    next_states = jnp.roll(replay.state[agent], -num_envs, axis=0)
+    notes = {name: stored[agent] for name, stored in replay.notes.items()}
+    merged = memory.refresh(notes, next_states, entering, own, filled)
+    return replay._replace(
+        notes={name: replay.notes[name].at[agent].set(merged[name]) for name in replay.notes}
+    )
+
+
+def update(
+    reward: Reward,
+    functions: Agent,
+    num_updates: int,
+    agents: Any,
+    rewards: Any,
+    replay: Replay,
+    sampleable: Int[Array, "P 2 E"],  # tails and counts of each agent's rings of sampleable slots
+    seeds: UInt[Array, " P"],
+    first_update: UInt[Array, ""],
+    critic_warmup: UInt[Array, ""] | None = None,
+    anchor: Any = None,
+    anchor_weight: Float[Array, ""] | float = 0.0,  # at the first update
+    anchor_halflife: Float[Array, ""] | float = inf,
+    extrinsic_weight: float = 0.0,  # of the environment's reward, beside the other
+) -> tuple[Any, Any, dict[str, Array], dict[str, Array]]:
+    """The learning part of Algorithm 3, `num_updates` times, for all agents."""
+
+    def learn(
+        agent: Any, state: Any, replay: Replay, sampleable: Array, seed: Array, near: Any
+    ) -> Any:
+        key = jax.random.fold_in(jax.random.key(seed), 2)
+
+        def step(carry: Any, index: Array) -> Any:
+            agent, state = carry
+            keys = jax.random.split(jax.random.fold_in(key, index), 3)
+            batch = ring.sample(replay, keys[0], functions.batch_size, sampleable[0], sampleable[1])
+            state, reward_metrics = reward.update(state, batch, keys[1])
+            values = reward.reward(state, batch)
+            terms = {
+                name: jnp.mean(term) for name, term in reward.reward_terms(state, batch).items()
+            }
+            if extrinsic_weight:
+                values = values + extrinsic_weight * batch.extrinsic_reward
+                terms |= dict(
+                    zip(
+                        REWARD_COLUMNS,
+                        (jnp.mean(batch.extrinsic_reward), jnp.mean(values)),
+                        strict=True,
+                    )
+                )
+            learned = Batch(
+                batch.observation, batch.action, values, batch.next_observation, batch.terminated
+            )
+            actor_learns = None if critic_warmup is None else index >= critic_warmup
+            weight = anchor_weight * jnp.exp2(-index.astype(jnp.float32) / anchor_halflife)
+            held = None if anchor is None else Anchor(near, weight)
+            agent, metrics = functions.update(
+                agent, learned, keys[2], actor_learns=actor_learns, anchor=held
+            )
+            return (agent, state), metrics | reward_metrics | terms
+
+        indices = first_update + jnp.arange(num_updates, dtype=jnp.uint32)
+        (agent, state), metrics = jax.lax.scan(step, (agent, state), indices)
+        return agent, state, {name: jnp.mean(values) for name, values in metrics.items()}
+
+    mapped = over_population(learn)
+    agents, rewards, metrics = mapped(agents, rewards, replay, sampleable, seeds, anchor)
+    return agents, rewards, metrics, functions.policy(agents)
+
+
+def evaluation_entropies(
+    num_envs: int,
+    states: Float[Array, "P N D"],
+    start: Int[Array, " P"],
+    length: Int[Array, " P"],
+    rows: int,
+) -> Float[Array, " P"]:
+    def one(arguments: tuple[Array, Array, Array]) -> Array:
+        agent, first, count = arguments
+        episode = episode_states(num_envs, states, agent, first, rows)
+        return evaluation_entropy(episode, jnp.arange(rows) < count)
+
+    return jax.lax.map(one, (jnp.arange(states.shape[0]), start, length))
+
+
+def episode_states(
+    num_envs: int,
+    states: Float[Array, "P N D"],
+    agent: Int[Array, ""],
+    start: Int[Array, ""],
+    rows: int,
+) -> Float[Array, "T D"]:
+    """s_1 … s_T of an episode: the states of its next observations, followed by whatever comes
+    after."""
+    return states[agent, (start + num_envs * (1 + jnp.arange(rows))) % states.shape[1]]

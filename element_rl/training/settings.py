@@ -1,0 +1,26 @@
+"""What the settings of all loops have in common."""
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def check_numbers(config: Any, positive: Sequence[str], not_negative: Sequence[str]) -> None:
+    """Refuses numbers below 1, or below 0; None is a setting that is left open."""
+    for names, least, wanted in (
+        (positive, 1, "be at least 1"),
+        (not_negative, 0, "not be negative"),
+    ):
+        for name in names:
+            value = getattr(config, name)
+            if value is not None and value < least:
+                raise ValueError(f"--{name.replace('_', '-')} must {wanted}, got {value}.")
+
+
+def agent_seeds(config: Any) -> list[int]:
+    """One seed per agent, counting up from the first."""
+    return [config.seed + index for index in range(config.seeds)]
+
+
+def usual_log_every(steps: int) -> int:
+    """Steps between two lines of metrics, for a run of this length."""
+    return min(10_000, max(steps // 100, 500))
