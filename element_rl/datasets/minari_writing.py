@@ -44,6 +44,21 @@ class EpisodeRecord:
     infos: Mapping[str, Shaped[np.ndarray, "..."]] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)  # numbers and text; None is left out
 
+    @staticmethod
+    def ended(
+        observations: Shaped[np.ndarray, "T_plus_1 ..."],
+        actions: Shaped[np.ndarray, "T ..."],
+        rewards: Float[np.ndarray, " T"],
+        terminated: bool,
+        truncated: bool,
+        infos: Mapping[str, Shaped[np.ndarray, "..."]],
+        metadata: Mapping[str, Any],
+    ) -> "EpisodeRecord":
+        """An episode by how its last step ended it."""
+        last = np.arange(len(rewards)) == len(rewards) - 1
+        ends = (last & terminated, last & truncated)
+        return EpisodeRecord(observations, actions, rewards, *ends, infos, metadata)
+
 
 def write_dataset(
     name: str,

@@ -191,14 +191,13 @@ class VectorRecorder(gymnasium.vector.VectorWrapper):
         episode = self._episodes[index]
         if episode is None or not episode.actions:
             return
-        last = np.arange(len(episode.actions)) == len(episode.actions) - 1
         rewards = np.array(episode.rewards, np.float32)
-        record = EpisodeRecord(
+        record = EpisodeRecord.ended(
             np.stack(episode.observations),
             np.stack(episode.actions),
             rewards,
-            last & episode.terminated,
-            last & (not episode.terminated),
+            episode.terminated,
+            not episode.terminated,
             {"position": np.stack(episode.positions)} if episode.positions else {},
             {"environment": index, "seed": episode.seed, "return": float(rewards.sum())},
         )

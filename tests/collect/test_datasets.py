@@ -24,11 +24,10 @@ from safetensors.numpy import load_file
 
 from element_rl.acting.actors import episode_seed
 from element_rl.acting.episodes import Episode
-from element_rl.acting.host_policy import policy_action
+from element_rl.acting.host_policy import mean_action, policy_action
 from element_rl.commands.collect import main
 from element_rl.datasets import exports
-from element_rl.datasets.collecting.parts import mean_action
-from element_rl.datasets.collecting.source import source_of
+from element_rl.datasets.collecting.agents import agents_of
 from element_rl.datasets.minari_files import Dataset, read_recording
 from element_rl.encoders.state import make_state_encoder
 from element_rl.evaluate.robots import entropy_of
@@ -192,10 +191,10 @@ def test_falling(run: RunFolder) -> None:
     """Explorers train without its ending an episode, which is not passed on to a dataset unless
     asked for."""
     assert "terminate_when_unhealthy=false" in run.config["settings"]["env_options"]
-    assert dict(source_of(run, (), of_the_task=True).env_options) == {"max_episode_steps": 60}
-    asked = source_of(run, ("terminate_when_unhealthy=false",), of_the_task=True)
+    assert dict(agents_of(run, (), of_the_task=True).env_options) == {"max_episode_steps": 60}
+    asked = agents_of(run, ("terminate_when_unhealthy=false",), of_the_task=True)
     assert asked.env_options["terminate_when_unhealthy"] is False
-    assert source_of(run, (), of_the_task=False).env_options["terminate_when_unhealthy"] is False
+    assert agents_of(run, (), of_the_task=False).env_options["terminate_when_unhealthy"] is False
 
 
 def test_a_random_run_acts_at_random(tmp_path: Path) -> None:
