@@ -31,12 +31,11 @@ from gymnasium.vector import AutoresetMode
 
 from element_rl.datasets.minari_folders import dataset_folder, require_minari
 from element_rl.datasets.minari_writing import (
-    EpisodeFile,
+    DatasetWriter,
     EpisodeRecord,
     publish,
     refuse_existing,
     temporary_folder,
-    write_metadata,
 )
 from element_rl.storage.files import removing_on_failure
 
@@ -73,15 +72,16 @@ class VectorRecorder(gymnasium.vector.VectorWrapper):
         super().__init__(envs)
         require_minari()
         self.mode = AutoresetMode(envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
-        self._name, self._root, self._position, self._about = name, root, position, about
-        self._env_spec = env_spec or _spec_of(envs)
+        self._root, self._position = root, position
         self._final = dataset_folder(name, root)
         refuse_existing(name, self._final)
         self._episodes: list[_Episode | None] = [None] * self.num_envs
         self._temporary = temporary_folder(self._final)
         with removing_on_failure(self._temporary, self._final):
             shutil.rmtree(self._temporary, ignore_errors=True)
-            self._file = EpisodeFile(self._temporary)
+            spaces = (self.single_observation_space, self.single_action_space)
+            env_spec = env_spec or _spec_of(envs)
+            self._writer = DatasetWriter(self._temporary, name, *spaces, env_spec, about)
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
@@ -138,16 +138,14 @@ class VectorRecorder(gymnasium.vector.VectorWrapper):
         with removing_on_failure(self._temporary, self._final):
             for index in range(self.num_envs):
                 self._keep(index)
-            self._file.close()
-            spaces = (self.single_observation_space, self.single_action_space)
-            write_metadata(self._file, self._name, *spaces, self._env_spec, self._about)
+            self._writer.finish()
             publish(self._temporary, self._final, self._root)
         return self._final
 
     def close(self, **options: Any) -> None:
         """Closes the environments; what was not finished is removed."""
         with contextlib.suppress(OSError):  # it is removed anyway
-            self._file.close()
+            self._writer.close()
         shutil.rmtree(self._temporary, ignore_errors=True)
         super().close(**options)
 
@@ -201,7 +199,7 @@ class VectorRecorder(gymnasium.vector.VectorWrapper):
             {"position": np.stack(episode.positions)} if episode.positions else {},
             {"environment": index, "seed": episode.seed, "return": float(rewards.sum())},
         )
-        self._file.add(record)
+        self._writer.add(record)
         episode.observations, episode.positions, episode.actions, episode.rewards = [], [], [], []
 
     def _positions(

@@ -148,7 +148,7 @@ def test_pandas_reads_parquet(
     assert main([*arguments, "--export", "parquet"]) == 0
     path = tmp_path / "hopper" / "test-v0.parquet"
     table = pandas.read_parquet(path)
-    arrays = exports.flat_arrays(read_recording(tmp_path / "hopper" / "test-v0"))
+    arrays = exports.flat_arrays(read_recording(tmp_path / "hopper" / "test-v0").episodes)
     assert list(table.columns) == list(arrays)
     assert len(table) == len(undisturbed.episodes.transitions)
     for name, expected in arrays.items():

@@ -32,7 +32,7 @@ from element_rl.datasets.collecting.parts import FORMAT, Collection, Contributio
 from element_rl.datasets.collecting.records import acted, collection_of, replayed
 from element_rl.datasets.exports import export, require_format
 from element_rl.datasets.minari_folders import DatasetError, dataset_folder, require_minari
-from element_rl.datasets.minari_writing import build_dataset, publish, refuse_existing
+from element_rl.datasets.minari_writing import DatasetWriter, publish, refuse_existing
 from element_rl.envs.screens import MARIO
 from element_rl.runs.folder import RunError, RunFolder
 from element_rl.runs.provenance import commit, versions
@@ -82,7 +82,8 @@ def collect(
         with removing_on_failure(made, final):
             spaces = (agents.observation_space, agents.action_space)
             about = _about(config, agents, contributions, settings)
-            build_dataset(made, config.dataset, episodes, *spaces, agents.env_spec, about)
+            writer = DatasetWriter(made, config.dataset, *spaces, agents.env_spec, about)
+            writer.write(episodes)
             # before the dataset has its name: there is none without its export
             if exported is not None:
                 export(made, exported)
