@@ -25,11 +25,11 @@ from element_rl.storage.files import read_json_object
 from element_rl.storage.settings import settings_from_json
 from element_rl.training.finetune.comparison import number_text
 from element_rl.training.finetune.config import FinetuneConfig
+from element_rl.training.finetune.tasks import task_of
 from element_rl.training.finetune.training import (
     Stage,
     Watcher,
     finetune,
-    form_of,
     steps_finished,
     stored_transfer,
 )
@@ -75,7 +75,7 @@ def main(arguments: list[str]) -> int:
         command.config,
         command.resume or command.out or _default_folder(command.config),
     )
-    task = form_of(config).task
+    task = task_of(config).settings
     resumes = command.resume is not None or stored_transfer(folder) is not None
     if resumes and (done := steps_finished(config, folder)) >= task.steps:
         print(

@@ -22,7 +22,9 @@ from element_rl.datasets.collecting.agents import TrainedAgents, agents_of
 from element_rl.datasets.collecting.chunks import ROW_FIELDS, EpisodeRows
 from element_rl.datasets.collecting.replays import replayed_episodes
 from element_rl.runs.folder import RunError, RunFolder
-from element_rl.training.off_policy.config import ExploreConfig, parsed_options
+from element_rl.storage.settings import named_values
+from element_rl.training.off_policy.config import ExploreConfig
+from element_rl.training.on_policy.config import OnPolicyConfig
 
 
 def kept_chunks(run: RunFolder, task: ExploreConfig) -> Iterator[Chunk]:
@@ -45,21 +47,21 @@ def kept_chunks(run: RunFolder, task: ExploreConfig) -> Iterator[Chunk]:
         )
 
 
-def refuse_other_experience(run: RunFolder, task: ExploreConfig) -> None:
+def refuse_other_experience(run: RunFolder, task: ExploreConfig | OnPolicyConfig) -> None:
     """Complain where a run has no experience, or that of another environment than the task's."""
     agents = _agents(run, task)
-    here, there = parsed_options(task), agents.env_options
-    for name, value in here.items():
+    there = agents.env_options
+    for name, value in named_values("--env-options", task.env_options, "").items():
         if name in there and there[name] == value:
             continue
-        known = name in there
         text, before = f"{name}={json.dumps(value)}", f"{name}={json.dumps(there.get(name))}"
+        explored, advice = f"with {before}", f"add --env-options {before} here"
+        if name not in there:
+            explored, advice = f"without {name}", f"leave {name} out here"
         raise ValueError(
             f"--replay kept needs experience of the task, but the run {run.path} explored "
-            f"{f'with {before}' if known else f'without {name}'} and the task has {text}: take "
-            "--replay fresh, explore with "
-            f"--env-options {text}, or "
-            f"{f'add --env-options {before} here' if known else f'leave {name} out here'}."
+            f"{explored} and the task has {text}: take --replay fresh, explore with --env-options "
+            f"{text}, or {advice}."
         )
     try:
         next(replayed_episodes(agents, None))
@@ -69,7 +71,7 @@ def refuse_other_experience(run: RunFolder, task: ExploreConfig) -> None:
         ) from error
 
 
-def _agents(run: RunFolder, task: ExploreConfig) -> TrainedAgents:
+def _agents(run: RunFolder, task: ExploreConfig | OnPolicyConfig) -> TrainedAgents:
     """The run with as many of its agents as there are on the task."""
     agents = agents_of(run, env_options=(), of_the_task=False)
     return dataclasses.replace(agents, seeds=agents.seeds[: task.seeds])

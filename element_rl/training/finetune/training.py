@@ -10,32 +10,28 @@ agent of a run acts in the task's environment with its checkpoints; SAC with the
     FOLDER/scratch/         the same from fresh agents
     FOLDER/summary.json, table.md, figures/transfer.png, .svg       the two beside each other
 
-Without the comparison FOLDER itself is the transferred run. What is transferred and how:
-`training.finetune.start`, and for screens `training.finetune.screens`.
+Without the comparison FOLDER itself is the transferred run. `training.finetune.start` chooses,
+`training.finetune.tasks` says what is transferred and how.
 """
 
 import dataclasses
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 from element_rl.runs.folder import RunError, RunFolder
 from element_rl.runs.provenance import config_difference
-from element_rl.runs.watching import TRANSFER
-from element_rl.runs.watching import Progress as RunProgress
-from element_rl.runs.watching import Watcher as RunWatcher
+from element_rl.runs.watching import TRANSFER, Progress
 from element_rl.storage.files import create_locked, json_text, read_json_object, to_json, write_json
 from element_rl.storage.settings import settings_from_json
 from element_rl.training.finetune.comparison import write_comparison
 from element_rl.training.finetune.config import FinetuneConfig
-from element_rl.training.finetune.robots import OnRobots
-from element_rl.training.finetune.screens import OnScreens
-from element_rl.training.off_policy.config import ExploreConfig
-from element_rl.training.on_policy.config import OnPolicyConfig
+from element_rl.training.finetune.start import chosen_start
+from element_rl.training.finetune.tasks import task_of
 
 Stage = Literal["choosing", "transferred", "scratch"]
-Watcher = Callable[[Stage, RunProgress], None]  # of "choosing" the steps are episodes
+Watcher = Callable[[Stage, Progress], None]  # of "choosing" the steps are episodes
 
 
 def finetune(
@@ -52,10 +48,12 @@ def finetune(
     `resume`: go on with what is in the folder, if anything is. Raises `Interrupted` at a checkpoint
     when told to stop.
     """
-    form = form_of(config)
+    task = task_of(config)
     stored = stored_transfer(folder)
     _refuse_other(config, folder, stored, resume)
-    transfer = stored or to_json(form.chosen(lambda progress: watch("choosing", progress), stop))
+    transfer = stored or to_json(
+        chosen_start(task, lambda progress: watch("choosing", progress), stop)
+    )
     home = folder / "transferred" if config.compare else folder
     transfer = _kept(config, folder, home, transfer, stored is None, resume)
 
@@ -63,9 +61,9 @@ def finetune(
         stage: Stage, path: Path, start: dict[str, Any] | None, facts: Mapping[str, Any]
     ) -> dict[str, Any]:
         written = RunFolder.open(path).read_summary() if (path / "config.json").exists() else {}
-        if written.get("steps", 0) >= form.task.steps and written.keys() >= facts.keys():
+        if written.get("steps", 0) >= config.steps and written.keys() >= facts.keys():
             return written
-        return form.trained(
+        return task.trained(
             path, start, facts, lambda progress: watch(stage, progress), stop, wait_seconds
         )
 
@@ -78,37 +76,6 @@ def finetune(
         return summary
     trained("scratch", folder / "scratch", None, {})
     return write_comparison(folder, transfer)
-
-
-@runtime_checkable
-class Form(Protocol):
-    """How runs of one kind are fine-tuned."""
-
-    @property
-    def task(self) -> ExploreConfig | OnPolicyConfig:
-        """Settings of agents that learn the task from scratch."""
-
-    def chosen(self, watch: RunWatcher, stop: Callable[[], bool]) -> dict[str, Any]:
-        """The contents of transfer.json: which checkpoint each agent begins with, and the returns
-        it was chosen by."""
-
-    def trained(
-        self,
-        path: Path,
-        transfer: dict[str, Any] | None,
-        facts: Mapping[str, Any],
-        watch: RunWatcher,
-        stop: Callable[[], bool],
-        wait_seconds: float,
-    ) -> dict[str, Any]:
-        """The summary of the run in a folder, with these facts. It is begun, as `transfer` says or
-        from scratch, or continued."""
-
-
-def form_of(config: FinetuneConfig) -> Form:
-    """By the kind of the run; what is wrong with the settings is said here."""
-    source = RunFolder.open(config.run)
-    return OnScreens(config, source) if source.config.get("on_policy") else OnRobots(config, source)
 
 
 def stored_transfer(folder: Path) -> dict[str, Any] | None:
