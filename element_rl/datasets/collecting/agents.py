@@ -64,19 +64,22 @@ class TrainedAgents:
     ) -> Shaped[np.ndarray, "T ..."]:
         """A policy's actions in the environment's units: to the bit what it was stepped with
         (`acting.actors`)."""
-        if isinstance(self.spec, EnvSpec):
+        if not self.on_policy:
+            assert isinstance(self.spec, EnvSpec)
             low, high = np.asarray(self.spec.action_low), np.asarray(self.spec.action_high)
             actions = actions * ((high - low) / 2) + (low + high) / 2
         return np.asarray(actions.astype(self.action_space.dtype))
 
     def refuse_policy(self, policy: Mapping[str, np.ndarray]) -> None:
         """A ValueError where the policies do not fit the environment."""
-        if isinstance(self.spec, EnvSpec):
+        if not self.on_policy:
+            assert isinstance(self.spec, EnvSpec)
             seen, *_, acts = policy_widths(policy)
             fits = (seen, acts) == (self.spec.observation_dim, self.spec.action_dim)
             has = f"observe {seen} and act with {acts} numbers"
             needed = f"{self.spec.observation_dim} and {self.spec.action_dim}"
         else:
+            assert isinstance(self.spec, ScreenSpec)
             acts = policy["head_bias"].shape[1] - 1  # the last head is the value
             fits = acts == self.spec.actions
             has, needed = f"choose among {acts} actions", str(self.spec.actions)
@@ -154,7 +157,8 @@ def fingerprint(run: RunFolder, checkpoint: int) -> str:
 def entropy_measure(agents: TrainedAgents) -> Measure:
     """The paper's evaluation entropy of an episode's states s_1 … s_T: matrix-based, of order
     1.001, in bits, on the encoder that the run uses."""
-    if isinstance(agents.spec, EnvSpec):
+    if not agents.on_policy:
+        assert isinstance(agents.spec, EnvSpec)
         return _vector_measure(agents.spec, agents.seeds)
     encoder = load_encoder(agents.run.path / ENCODER)
     return lambda _, frames, __: episode_entropy(encode_all(encoder, frames[1:]))
