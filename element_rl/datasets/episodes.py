@@ -4,7 +4,9 @@ Every observation is stored once. An episode of T steps has T + 1 rows in time o
 the last observation and nothing else. So row i of a transition is followed by row i + 1, and
 `transitions` lists the rows that are one:
 
-    observation[i], action[i], reward[i], terminated[i]  →  observation[i + 1]        for i in transitions
+    observation[i], action[i], reward[i], terminated[i]  →  observation[i + 1]
+
+for every i in `transitions`.
 """
 
 import dataclasses

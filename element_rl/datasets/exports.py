@@ -2,7 +2,8 @@
 
 One row per step, under the names of D4RL:
 
-    observations [N, …]   actions [N, …]   rewards [N]   next_observations [N, …]   terminals [N]   timeouts [N]
+    observations [N, …]   actions [N, …]   next_observations [N, …]
+    rewards [N]           terminals [N]    timeouts [N]
 
 and beside them `episode` [N], which counts the episodes from 0, `positions` and `next_positions`
 [N, C] where the dataset has positions, and `metadata`, a text with the metadata of the dataset and

@@ -183,7 +183,7 @@ def _policy_scale(action: np.ndarray, space: gymnasium.Space, label: str) -> np.
 
 
 def _environment(about: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
-    """The environment a dataset names, and the options that `make_env` needs to make that same one."""
+    """The environment that a dataset names, and the options with which `make_env` makes it."""
     text = about.get("env_spec") or about.get("eval_env_spec")
     try:
         spec = json.loads(text or "")

@@ -1,7 +1,8 @@
 """Recording a Gymnasium vector environment: a dataset of whole episodes, whatever its way of
 starting new ones.
 
-    with VectorRecorder(envs, "pendulum/random-v0") as recorder:      # envs: any gymnasium.vector.VectorEnv
+    # envs: any gymnasium.vector.VectorEnv
+    with VectorRecorder(envs, "pendulum/random-v0") as recorder:
         recorder.reset(seed=0)
         for _ in range(10_000):
             recorder.step(envs.action_space.sample())
@@ -10,9 +11,12 @@ starting new ones.
 Vector environments begin new episodes in one of three ways (`metadata["autoreset_mode"]`), and none
 may become a step:
 
-    NEXT_STEP   the step after an end takes no action: its observation is the first of the next episode, its reward nobody's
-    SAME_STEP   the step that ends an episode gives the first observation of the next; the last one is infos["final_obs"]
-    DISABLED    nothing begins until `reset` is called, with options={"reset_mask": ended} for those that ended
+    NEXT_STEP   the step after an end takes no action: its observation is the first of the next
+                episode, its reward nobody's
+    SAME_STEP   the step that ends an episode gives the first observation of the next; the last
+                one is infos["final_obs"]
+    DISABLED    nothing begins until `reset` is called, with options={"reset_mask": ended} for
+                those that ended
 
 Episodes go to the disk as they end. What is still running at `finish`, or when `reset` cuts it off,
 is truncated there. The dataset has its name when it is finished; without `finish`, nothing is left.

@@ -209,7 +209,7 @@ def test_a_random_run_acts_at_random(tmp_path: Path) -> None:
 
 
 def test_the_replay_of_a_run(tmp_path: Path) -> None:
-    """A ring that has come round twice: the newest complete episodes, each of which can be relived."""
+    """A ring that has come round twice: the newest complete episodes; each can be relived."""
     options = ("max_episode_steps=40", "terminate_when_unhealthy=true")
     config = ExploreConfig(
         "Hopper-v5",

@@ -285,7 +285,7 @@ def test_of_two_that_choose_at_once_one_takes_the_folder(source: RunFolder, tmp_
     config, folder, seen = settings(source), tmp_path / "out", list[str]()
 
     def another(stage: str, progress: object) -> None:
-        """While this one chooses, another begins in the same folder and is stopped when it trains."""
+        """While this one chooses, another begins in the folder and is stopped when it trains."""
         if not seen:
             with pytest.raises(Interrupted):
                 finetune(

@@ -114,9 +114,7 @@ def test_each_agent_takes_its_own_best_checkpoint(source: RunFolder) -> None:
     assert start(source, checkpoint="340")["transferred_step"] == [340, 340]
 
 
-def test_returns_depend_neither_on_processes_nor_on_how_an_action_is_drawn_from_a_certain_policy() -> (
-    None
-):
+def test_returns_of_a_certain_policy_depend_neither_on_processes_nor_on_draws() -> None:
     options = {"goal_distance": 6, "progress_reward": 0.1, "max_episode_steps": 25}
     seeds = [[(agent, 0, episode) for episode in range(3)] for agent in range(2)]
     found = []
@@ -245,7 +243,8 @@ def test_the_task_is_the_run_s_environment_and_options_given_come_first(source: 
     not all(
         importlib.util.find_spec(name) for name in ("stable_retro", mario_emulator.ROM_PACKAGE)
     ),
-    reason="NOT TESTED: Super Mario Bros is not installed; pip install -e '.[mario]' (docs/mario.md)",
+    reason="NOT TESTED: Super Mario Bros is not installed; pip install -e '.[mario]' "
+    "(docs/mario.md)",
 )
 def test_mario_learns_from_a_tenth_of_his_reward_and_returns_are_whole(tmp_path: Path) -> None:
     explored = dataclasses.replace(

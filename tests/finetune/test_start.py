@@ -40,7 +40,7 @@ def test_last_and_numbered(source: RunFolder) -> None:
 
 
 def test_a_policy_is_judged_by_the_task_as_it_is(tmp_path: Path) -> None:
-    """Exploring had the robot's falls not end its episodes; the task does, unless told otherwise."""
+    """Exploring had falls not end the robot's episodes; the task does, unless told otherwise."""
     run = create_run(
         ExploreConfig("Hopper-v5", steps=100, env_options=("max_episode_steps=50",), sac=SMALL),
         tmp_path / "run",

@@ -1,4 +1,4 @@
-"""What a dataset is collected from: the agents of a run, their environment and their checkpoints."""
+"""What a dataset is collected from: the agents of a run, their environment, their checkpoints."""
 
 import copy
 from collections.abc import Mapping

@@ -160,7 +160,7 @@ class ChunkCollection:
         write_part(self._path(number, part), episodes, to_go_on)
 
     def _begin(self, collector: Collector, number: int, part: int) -> list[RunningEpisode]:
-        """Brings every agent to where the part before ended, or to a contribution's first episode."""
+        """Brings every agent to where the part before ended, or to the first episode."""
         checkpoint = self.contributions[number].checkpoint
         running = [RunningEpisode(checkpoint * STRIDE) for _ in self.seeds]
         if part > 0:
@@ -258,7 +258,7 @@ def finished_episode(
 
 
 def _cut_off(episode: RunningEpisode, following: EpisodeRows) -> EpisodeRows:
-    """The rows of an episode whose recording stops: truncated, and the observation that followed."""
+    """The rows of an episode whose recording stops: truncated, and the observation after it."""
     rows = episode.rows()
     rows["truncated"][-1] = True
     last = {

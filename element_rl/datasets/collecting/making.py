@@ -208,11 +208,13 @@ def _about(
         trained = "acted at random"
     origin = "the transitions they were trained on"
     if not config.from_replay:
-        certain = "the likeliest" if agents.on_policy else "mean"
+        actions = "sampled"
+        if config.deterministic:
+            actions = "the likeliest" if agents.on_policy else "mean"
         listed = ", ".join(f"{contribution.checkpoint:,}" for contribution in contributions)
         origin = (
-            f"{config.steps:,} steps of each, with {certain if config.deterministic else 'sampled'} "
-            f"actions of the policies after {listed} steps"
+            f"{config.steps:,} steps of each, with {actions} actions of the policies after "
+            f"{listed} steps"
         )
     requirements = ["gymnasium>=1.0"]
     entry = str(agents.env_spec.entry_point)

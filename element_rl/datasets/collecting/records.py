@@ -1,4 +1,4 @@
-"""The episodes of a dataset: those that agents are made to act, or those that their replay holds."""
+"""The episodes of a dataset: those that agents act in, or those that their replay holds."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -1,6 +1,6 @@
 """Frames of a random policy on disk, how varied an episode is, and which frames are learned from.
 
-    frames.bin        uint8 [N, H, W], episode after episode; used through a memory map, never read whole
+    frames.bin        uint8 [N, H, W], episode after episode; memory-mapped, never read whole
     positions.bin     float32 [N, 2]
     episodes.jsonl    a line per episode, written after its frames: what is listed is complete
 

@@ -3,9 +3,11 @@ table and a figure.
 
     zero_shot_return      of the transferred policy, before it learns anything of the task
     final_return          mean over the last tenth of the steps
-    area_under_curve      of the return over the steps, divided by the steps: the mean return while learning
-    steps_to_reach        the first logged step at which the return, a mean over the last three lines, is at least the final
-                          return from scratch (mean over seeds); 0 where the zero-shot return is; none where it never is
+    area_under_curve      of the return over the steps, divided by the steps: the mean return while
+                          learning
+    steps_to_reach        the first logged step at which the return, a mean over the last three
+                          lines, is at least the final return from scratch (mean over seeds); 0
+                          where the zero-shot return is; none where it never is
 
 A line of metrics in which no episode ended has no return; the area takes it from its neighbours.
 """
@@ -27,9 +29,7 @@ SMOOTHED = 3  # lines of metrics in a running mean
 def write_comparison(folder: Path, transfer: dict[str, Any]) -> dict[str, Any]:
     """Compare FOLDER/transferred and FOLDER/scratch, both done; the summary."""
     # here: matplotlib takes a second that a run without comparison saves
-    from element_rl.plots import (
-        save_figure,
-    )
+    from element_rl.plots import save_figure
     from element_rl.plots.transfer import transfer_curves
 
     runs = {name: RunFolder.open(folder / name) for name in ("transferred", "scratch")}

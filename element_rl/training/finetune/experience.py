@@ -78,7 +78,7 @@ def _agents(run: RunFolder, task: ExploreConfig | OnPolicyConfig) -> TrainedAgen
 
 
 def _streams(agents: TrainedAgents, steps: int) -> list[EpisodeRows]:
-    """All records of each agent, one after the other; an agent without a complete episode has none."""
+    """All records of each agent in time order; an agent without a complete episode has none."""
     episodes: list[list[EpisodeRows]] = [[] for _ in agents.seeds]
     for agent, rows in replayed_episodes(agents, steps):
         episodes[agent].append(

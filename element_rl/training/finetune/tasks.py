@@ -58,7 +58,7 @@ class Task(Protocol):
 
     @property
     def in_newest_only(self) -> tuple[str, ...]:
-        """What may be kept of the agents (`--critics kept`) but is in the newest checkpoint only."""
+        """What may be kept of agents (`--critics kept`) but is in the newest checkpoint only."""
 
     def evaluator(self, episodes: int) -> Evaluator:
         """Processes for so many episodes of the task at once."""

@@ -6,7 +6,8 @@ demonstrates the highest task-driven rewards at these checkpoints is selected fo
 agent of a run acts in the task's environment with its checkpoints; SAC with the extrinsic reward
 (on screens: A3C) starts from the best, and for comparison from nothing, on as many steps.
 
-    FOLDER/transferred/     a run as the explorer's command makes them, from the transferred policies; transfer.json says which
+    FOLDER/transferred/     a run as the explorer's command makes them, from the transferred
+                            policies; transfer.json says which
     FOLDER/scratch/         the same from fresh agents
     FOLDER/summary.json, table.md, figures/transfer.png, .svg       the two beside each other
 
