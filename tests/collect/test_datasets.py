@@ -208,6 +208,18 @@ def test_a_random_run_acts_at_random(tmp_path: Path) -> None:
     assert np.abs(actions.std() - 1 / np.sqrt(3)) < 0.03
 
 
+def test_policies_of_td3_fit_too(run: RunFolder) -> None:
+    """Their last layer gives actions alone, without deviations."""
+    policy = run.load_policy(run.checkpoint_steps()[0])
+    last = len(policy) // 2 - 1
+    narrow = {name: policy[name][..., :3] for name in (f"weight_{last}", f"bias_{last}")}
+    noise = {"exploration_noise": np.full(len(SEEDS), 0.1, np.float32)}
+    agents = agents_of(run, (), of_the_task=True)
+    agents.refuse_policy(policy | narrow | noise)
+    with pytest.raises(ValueError, match="act with 1 numbers, but Hopper-v5"):
+        agents.refuse_policy(policy | narrow)
+
+
 def test_the_replay_of_a_run(tmp_path: Path) -> None:
     """A ring that has come round twice: the newest complete episodes; each can be relived."""
     options = ("max_episode_steps=40", "terminate_when_unhealthy=true")

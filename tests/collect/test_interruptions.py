@@ -28,7 +28,7 @@ from element_rl.datasets.collecting.chunks import divide
 from element_rl.datasets.minari_files import Dataset, known_datasets, read_dataset
 from element_rl.runs.folder import RunFolder
 from element_rl.runs.watching import Interrupted
-from element_rl.storage.files import locked
+from element_rl.storage.files import locked, read_json_object, write_json
 
 
 @pytest.mark.parametrize("steps_per_part", [1, 30])
@@ -154,6 +154,11 @@ def test_sentences(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(Interrupted):
         collect(config, chunks.append, lambda: len(chunks) == 2)
     assert "has other settings (steps was 250 and is 240" in said(steps=240)
+    settings = tmp_path / "hopper" / ".test-v0.parts" / "settings.json"
+    written = read_json_object(settings)
+    write_json(settings, {name: value for name, value in written.items() if name != "parts"})
+    assert "has other settings (parts was None and is 2)" in said()  # begun by an older version
+    write_json(settings, written)
     with locked(tmp_path / "hopper" / ".test-v0.parts" / "lock"):
         assert "Another process is collecting" in said()
     collected(run, tmp_path)

@@ -1,4 +1,4 @@
-"""Offline learning from frames: what is drawn from them, what is learned, and episodes on a screen."""
+"""Offline learning from frames: what is drawn from them, what is learned, episodes on a screen."""
 
 import dataclasses
 from pathlib import Path
