@@ -100,7 +100,7 @@ class VectorRecorder(gymnasium.vector.VectorWrapper):
             else [None if seed is None else seed + i for i in range(self.num_envs)]
         )
         for index in np.flatnonzero(mask).tolist():
-            self._keep(index)
+            self._write(index)
             self._begin(index, observations[index], infos, seeds[index])
         return observations, infos
 
@@ -124,15 +124,16 @@ class VectorRecorder(gymnasium.vector.VectorWrapper):
             ended = bool(terminated[index] or truncated[index])
             inside = self.mode == AutoresetMode.SAME_STEP and ended
             observation = infos["final_obs"][index] if inside else observations[index]
-            self._add(
-                index,
-                taken[index],
-                float(rewards[index]),
-                observation,
-                infos["final_info"] if inside else infos,
-            )
+            episode = self._episodes[index]
+            assert episode is not None  # refused above
+            episode.actions.append(taken[index])
+            episode.rewards.append(float(rewards[index]))
+            episode.observations.append(np.array(observation))
+            info = infos["final_info"] if inside else infos
+            episode.positions += self._positions(index, observation, info)
             if ended:
-                self._end(index, bool(terminated[index]))
+                episode.terminated, episode.ended = bool(terminated[index]), True
+                self._write(index)
             if inside:
                 self._begin(index, observations[index], infos)
         return observations, rewards, terminated, truncated, infos
@@ -141,7 +142,7 @@ class VectorRecorder(gymnasium.vector.VectorWrapper):
         """Gives the dataset its name; its folder."""
         with removing_on_failure(self._temporary, self._final):
             for index in range(self.num_envs):
-                self._keep(index)
+                self._write(index)
             self._writer.finish()
             publish(self._temporary, self._final, self._root)
         return self._final
@@ -163,32 +164,10 @@ class VectorRecorder(gymnasium.vector.VectorWrapper):
         self, index: int, observation: np.ndarray, infos: Mapping[str, Any], seed: int | None = None
     ) -> None:
         positions = self._positions(index, observation, infos)
-        self._episodes[index] = _Episode(
-            [np.array(observation)], positions, None if seed is None else int(seed)
-        )
+        reset_seed = None if seed is None else int(seed)
+        self._episodes[index] = _Episode([np.array(observation)], positions, reset_seed)
 
-    def _add(
-        self,
-        index: int,
-        action: Any,
-        reward: float,
-        observation: np.ndarray,
-        infos: Mapping[str, Any],
-    ) -> None:
-        episode = self._episodes[index]
-        assert episode is not None  # `step` refuses
-        episode.actions.append(action)
-        episode.rewards.append(reward)
-        episode.observations.append(np.array(observation))
-        episode.positions += self._positions(index, observation, infos)
-
-    def _end(self, index: int, terminated: bool) -> None:
-        episode = self._episodes[index]
-        assert episode is not None
-        episode.terminated, episode.ended = terminated, True
-        self._keep(index)
-
-    def _keep(self, index: int) -> None:
+    def _write(self, index: int) -> None:
         """Writes an environment's episode, if it has taken a step and is not written yet."""
         episode = self._episodes[index]
         if episode is None or not episode.actions:

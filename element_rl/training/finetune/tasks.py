@@ -18,6 +18,7 @@ actor. So its factor is 0.1, as in uvipen/Super-mario-bros-A3C-pytorch; it is 1 
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -60,20 +61,23 @@ class Task(Protocol):
     def in_newest_only(self) -> tuple[str, ...]:
         """What may be kept of agents (`--critics kept`) but is in the newest checkpoint only."""
 
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What the summaries of runs on the task say besides."""
+
     def evaluator(self, episodes: int) -> Evaluator:
         """Processes for so many episodes of the task at once."""
 
-    def trained(
-        self,
-        path: Path,
-        transfer: dict[str, Any] | None,
-        facts: Mapping[str, Any],
-        watch: Watcher,
-        stop: Callable[[], bool],
-        wait_seconds: float,
-    ) -> dict[str, Any]:
-        """The summary of the run in a folder, with these facts. It is begun, as `transfer` says or
-        from scratch, or continued."""
+    def opened(self, path: Path, begun: bool, transfers: bool) -> tuple[Any, RunFolder]:
+        """The settings and the run in a folder, which was begun already or is now; `transfers`: it
+        begins with the policies of the source."""
+
+    def begin(self, transfer: dict[str, Any], training: Any) -> None:
+        """Gives agents in training the policies that `transfer` names."""
+
+    @property
+    def train(self) -> Callable[..., dict[str, Any]]:
+        """What trains a run until its steps are done; the summary."""
 
 
 def task_of(config: FinetuneConfig) -> Task:
@@ -83,10 +87,30 @@ def task_of(config: FinetuneConfig) -> Task:
     return kind(config, source)
 
 
+def trained(
+    task: Task,
+    path: Path,
+    transfer: dict[str, Any] | None,
+    facts: Mapping[str, Any],
+    watch: Watcher,
+    stop: Callable[[], bool],
+    wait_seconds: float,
+) -> dict[str, Any]:
+    """The summary of the run in a folder, with these facts. It is begun, as `transfer` says or from
+    scratch, or continued."""
+    begun = (path / "config.json").exists()
+    settings, run = task.opened(path, begun, transfer is not None)
+    begin = None if transfer is None else partial(task.begin, transfer)
+    facts = {**facts, **task.facts}
+    return task.train(settings, run, watch, stop, begun, wait_seconds, begin, facts)
+
+
 class OffPolicyTask:
     """SAC or TD3 goes on."""
 
     in_newest_only = ("critics", "temperature")
+    facts: Mapping[str, Any] = {}
+    train = staticmethod(explore)
 
     def __init__(self, config: FinetuneConfig, source: RunFolder) -> None:
         self.config, self.source = config, source
@@ -98,44 +122,30 @@ class OffPolicyTask:
         workers = default_workers(episodes) if given is None else min(given, episodes)
         return Evaluator(self.settings.env, parsed_options(self.settings), workers)
 
-    def trained(
-        self,
-        path: Path,
-        transfer: dict[str, Any] | None,
-        facts: Mapping[str, Any],
-        watch: Watcher,
-        stop: Callable[[], bool],
-        wait_seconds: float,
-    ) -> dict[str, Any]:
-        settings, begin = self._resolved, None
-        if transfer is not None:
+    def opened(self, path: Path, begun: bool, transfers: bool) -> tuple[Any, RunFolder]:
+        settings = self._resolved
+        if transfers:
             # The transferred policy acts from the first step; agents from scratch act at random
             # until they learn.
             learner: Any = replace(self.settings.learner, learn_start=0)
             changed = replace(self.settings, **{self.settings.agent: learner})
             settings = settings._replace(config=changed)
+        return settings, (off_policy.reopen_run if begun else off_policy.create_run)(settings, path)
 
-            def begin(explorer: Explorer) -> None:
-                self._begin(explorer, transfer)
-
-        begun = (path / "config.json").exists()
-        opened = off_policy.reopen_run if begun else off_policy.create_run
-        run = opened(settings, path)
-        return explore(settings, run, watch, stop, begun, wait_seconds, begin, facts)
-
-    def _begin(self, explorer: Explorer, transfer: dict[str, Any]) -> None:
-        config, learner = self.config, explorer.learner
+    def begin(self, transfer: dict[str, Any], training: Explorer) -> None:
+        config, learner = self.config, training.learner
         kept = (config.critics, config.temperature)
         agents = transplanted(learner.agent, learner.state.agents, self.source, transfer, *kept)
         experience = kept_chunks(self.source, self.settings) if config.replay == "kept" else ()
         halflife = config.anchor_halflife or inf
-        explorer.begin_with(agents, config.critic_warmup, experience, config.anchor, halflife)
+        training.begin_with(agents, config.critic_warmup, experience, config.anchor, halflife)
 
 
 class OnPolicyTask:
     """A3C goes on."""
 
     in_newest_only = ()
+    train = staticmethod(train)
 
     def __init__(self, config: FinetuneConfig, source: RunFolder) -> None:
         self.config, self.source = config, source
@@ -143,7 +153,7 @@ class OnPolicyTask:
         # Its encoder stays in use, to measure by; the settings of the new runs cannot tell whether
         # it was trained.
         is_trained = explored_settings(source, OnPolicyConfig).encoder is not None
-        self._facts = {"encoder": "trained" if is_trained else "random"}
+        self.facts = {"encoder": "trained" if is_trained else "random"}
 
     def evaluator(self, episodes: int) -> Evaluator:
         # the run's workers are per agent, more than cores: they wait for one another in turns
@@ -151,34 +161,17 @@ class OnPolicyTask:
         options = env_options(self.settings)
         return Evaluator(self.settings.env, options, workers, make_screen, screen_return)
 
-    def trained(
-        self,
-        path: Path,
-        transfer: dict[str, Any] | None,
-        facts: Mapping[str, Any],
-        watch: Watcher,
-        stop: Callable[[], bool],
-        wait_seconds: float,
-    ) -> dict[str, Any]:
-        begin = None
-        if transfer is not None:
-
-            def begin(training: OnPolicy) -> None:
-                fresh, critics = training.policies(), self.config.critics
-                training.begin_with(transplanted_policies(fresh, self.source, transfer, critics))
-                training.save(0)
-
-        begun = (path / "config.json").exists()
-        settings = self._settings_in(path) if begun else self.settings
-        opened = on_policy.reopen_run if begun else on_policy.create_run
-        run = opened(settings, path)
-        facts = {**facts, **self._facts}
-        return train(settings, run, watch, stop, begun, wait_seconds, begin, facts)
-
-    def _settings_in(self, path: Path) -> OnPolicyConfig:
-        """The task's settings for a run that was begun; where the explorer's encoder lies now does
-        not matter to it."""
+    def opened(self, path: Path, begun: bool, transfers: bool) -> tuple[Any, RunFolder]:
+        if not begun:
+            return self.settings, on_policy.create_run(self.settings, path)
         if not (path / ENCODER).exists():  # killed in the moment before it was written
             save_encoder(path / ENCODER, load_encoder(self.source.path / ENCODER))
-        begun = explored_settings(RunFolder.open(path), OnPolicyConfig)
-        return replace(self.settings, encoder=begun.encoder)
+        # where the explorer's encoder lies now does not matter to a run that was begun
+        encoder = explored_settings(RunFolder.open(path), OnPolicyConfig).encoder
+        settings = replace(self.settings, encoder=encoder)
+        return settings, on_policy.reopen_run(settings, path)
+
+    def begin(self, transfer: dict[str, Any], training: OnPolicy) -> None:
+        fresh, critics = training.policies(), self.config.critics
+        training.begin_with(transplanted_policies(fresh, self.source, transfer, critics))
+        training.save(0)

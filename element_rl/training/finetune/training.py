@@ -29,7 +29,7 @@ from element_rl.storage.settings import settings_from_json
 from element_rl.training.finetune.comparison import write_comparison
 from element_rl.training.finetune.config import FinetuneConfig
 from element_rl.training.finetune.start import chosen_start
-from element_rl.training.finetune.tasks import task_of
+from element_rl.training.finetune.tasks import task_of, trained
 
 Stage = Literal["choosing", "transferred", "scratch"]
 Watcher = Callable[[Stage, Progress], None]  # of "choosing" the steps are episodes
@@ -51,31 +51,33 @@ def finetune(
     """
     task = task_of(config)
     stored = stored_transfer(folder)
-    _refuse_other(config, folder, stored, resume)
+    _refuse_other_finetuning(config, folder, stored, resume)
     transfer = stored or to_json(
         chosen_start(task, lambda progress: watch("choosing", progress), stop)
     )
     home = folder / "transferred" if config.compare else folder
-    transfer = _kept(config, folder, home, transfer, stored is None, resume)
+    transfer = _write_transfer(config, folder, home, transfer, stored is None, resume)
 
-    def trained(
+    def done(
         stage: Stage, path: Path, start: dict[str, Any] | None, facts: Mapping[str, Any]
     ) -> dict[str, Any]:
         written = RunFolder.open(path).read_summary() if (path / "config.json").exists() else {}
-        if written.get("steps", 0) >= config.steps and written.keys() >= facts.keys():
+        if written.get("steps", 0) >= task.settings.steps and written.keys() >= facts.keys():
             return written
-        return task.trained(
-            path, start, facts, lambda progress: watch(stage, progress), stop, wait_seconds
-        )
+
+        def watch_stage(progress: Progress) -> None:
+            watch(stage, progress)
+
+        return trained(task, path, start, facts, watch_stage, stop, wait_seconds)
 
     facts = {
         name: transfer[name]
         for name in ("zero_shot_return", "transferred_step", "transferred_from")
     }
-    summary = trained("transferred", home, transfer, facts)
+    summary = done("transferred", home, transfer, facts)
     if not config.compare:
         return summary
-    trained("scratch", folder / "scratch", None, {})
+    done("scratch", folder / "scratch", None, {})
     return write_comparison(folder, transfer)
 
 
@@ -88,7 +90,7 @@ def stored_transfer(folder: Path) -> dict[str, Any] | None:
     return None
 
 
-def _kept(
+def _write_transfer(
     config: FinetuneConfig,
     folder: Path,
     home: Path,
@@ -109,7 +111,7 @@ def _kept(
         os.close(create_locked(home / TRANSFER, json_text(written)))
     except FileExistsError:
         first = stored_transfer(folder)
-        _refuse_other(config, folder, first, resume)
+        _refuse_other_finetuning(config, folder, first, resume)
         return first or transfer
     return transfer
 
@@ -118,7 +120,7 @@ def steps_finished(config: FinetuneConfig, folder: Path) -> int:
     """Steps of a fine-tuning in a folder with which all of it is done; 0 where it is not, or was
     begun otherwise."""
     stored = stored_transfer(folder)
-    _refuse_other(config, folder, stored, resume=True)
+    _refuse_other_finetuning(config, folder, stored, resume=True)
     if stored is None or not (folder / "summary.json").exists():
         return 0
     summary = read_json_object(folder / "summary.json")
@@ -130,7 +132,7 @@ def steps_finished(config: FinetuneConfig, folder: Path) -> int:
     return int(summary["steps"]) if compared and "zero_shot_return" in summary else 0
 
 
-def _refuse_other(
+def _refuse_other_finetuning(
     config: FinetuneConfig, folder: Path, stored: dict[str, Any] | None, resume: bool
 ) -> None:
     """Nothing is begun over something else, and nothing continued with other settings."""

@@ -265,11 +265,9 @@ class OfflineTraining:
             return
         if self.evaluator is not None:
             returns, lengths = self.evaluator.wait()
-            for row, own_returns, own_lengths in zip(
-                self._unwritten, returns, lengths, strict=True
-            ):
-                mean = float(np.mean(own_returns))
-                row |= {"extrinsic_return": mean, "episode_length": float(np.mean(own_lengths))}
+            for agent, row in enumerate(self._unwritten):
+                mean = float(np.mean(returns[agent]))
+                row |= {"extrinsic_return": mean, "episode_length": float(np.mean(lengths[agent]))}
                 if self.config.score_range is not None:
                     random, expert = self.config.score_range
                     row["normalised_score"] = (mean - random) / (expert - random)
