@@ -33,8 +33,9 @@ from benchmarks.tables import (
 from element_rl.agents.cql import CQLConfig
 from element_rl.datasets.episodes import Episodes
 from element_rl.storage.files import write_json
+from element_rl.training.offline.batches import DeviceRows, rows_of
 from element_rl.training.offline.config import OfflineConfig
-from element_rl.training.offline.data import Part, Rows, Source, rows_of
+from element_rl.training.offline.data import OfflineData, Portion
 from element_rl.training.offline.learner import OfflineLearner, make_agent
 
 PACKAGES = ("jax", "equinox", "optax")
@@ -84,7 +85,9 @@ def main(settings: Settings) -> list[dict[str, Any]]:
     return rows
 
 
-def measure(settings: Settings, algorithm: str, source: Source, rows: Rows) -> list[dict[str, Any]]:
+def measure(
+    settings: Settings, algorithm: str, source: OfflineData, rows: DeviceRows
+) -> list[dict[str, Any]]:
     """One row per population size."""
     config = OfflineConfig(("synthetic-v0",), algorithm=algorithm)  # type: ignore[arg-type]
     config = dataclasses.replace(
@@ -94,7 +97,7 @@ def measure(settings: Settings, algorithm: str, source: Source, rows: Rows) -> l
     )
     learners = {}
     for number in settings.agents:
-        parts = [source.parts[agent % len(source.parts)] for agent in range(number)]
+        parts = [source.portions[agent % len(source.portions)] for agent in range(number)]
         learners[number] = OfflineLearner(
             make_agent(config, source), rows, parts, list(range(number))
         )
@@ -136,7 +139,7 @@ def render(rows: list[dict[str, Any]]) -> str:
     return markdown_table(header, lines)
 
 
-def synthetic_source(settings: Settings) -> Source:
+def synthetic_source(settings: Settings) -> OfflineData:
     """Random datasets in episodes of 1,000 steps."""
     rng = np.random.default_rng(0)
     steps = settings.transitions * settings.datasets
@@ -159,10 +162,10 @@ def synthetic_source(settings: Settings) -> Source:
     )
     share = int(lengths.sum()) // settings.datasets
     parts = tuple(
-        Part(index, None, index * share, share, 0.0, mean, deviation)
+        Portion(index, None, index * share, share, 0.0, mean, deviation)
         for index in range(settings.datasets)
     )
-    return Source(
+    return OfflineData(
         episodes, parts, "", {}, (settings.observation_dim,), settings.action_dim, False, False, 1
     )
 

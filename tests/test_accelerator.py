@@ -16,7 +16,7 @@ import pytest
 from element_rl.cli import main
 from element_rl.entropy import kde_entropy, knn_entropy, renyi_entropy, renyi_shares
 from element_rl.memory import make_memory
-from element_rl.memory.notes import merge_distances
+from element_rl.memory.exact import merge_distances
 
 pytestmark = [
     pytest.mark.gpu,

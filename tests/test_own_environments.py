@@ -25,7 +25,7 @@ from element_rl.evaluate.checkpoints import evaluate
 from element_rl.runs.folder import RunFolder
 from element_rl.studies.engine.grid import Cell
 from element_rl.training.finetune import FinetuneConfig
-from element_rl.training.finetune.config import task_settings
+from element_rl.training.finetune.settings import off_policy_settings
 from element_rl.training.on_policy.config import OnPolicyConfig, resolved
 
 TINY = [
@@ -96,7 +96,7 @@ def test_evaluate_finetune_and_resume_find_it(finished: RunFolder, tmp_path: Pat
         == 0
     )
     own_world.forget()
-    task, spec, _ = task_settings(FinetuneConfig(finished.path), finished)
+    task, spec, _ = off_policy_settings(FinetuneConfig(finished.path), finished)
     assert (task.env, task.position, task.bounds) == (
         WALK,
         ("x_position", "y_position"),

@@ -51,6 +51,15 @@ def policy_action(
     return np.tanh(hidden[:action_dim] + std * noise)
 
 
+def mean_action(
+    parameters: Mapping[str, np.ndarray],
+    observation: Float[np.ndarray, " O"],
+    noise: Float[np.ndarray, " A"],
+) -> Float[np.ndarray, " A"]:
+    """The policy's action without its noise."""
+    return policy_action(parameters, observation, np.zeros_like(noise))
+
+
 def policy_widths(policy: Mapping[str, np.ndarray]) -> tuple[int, ...]:
     """Of stored policies [P, ...]: how wide observations, hidden layers and actions are."""
     widths = [policy[f"bias_{i}"].shape[1] for i in range(len(policy) // 2)]

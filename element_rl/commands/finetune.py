@@ -25,9 +25,9 @@ from element_rl.storage.files import read_json_object
 from element_rl.storage.settings import settings_from_json
 from element_rl.training.finetune.comparison import number_text
 from element_rl.training.finetune.config import FinetuneConfig
+from element_rl.training.finetune.tasks import task_of
 from element_rl.training.finetune.training import (
     finetune,
-    form_of,
     steps_finished,
     stored_transfer,
 )
@@ -68,7 +68,7 @@ def main(arguments: list[str]) -> int:
     command = _parsed(arguments)
     config = command.config
     folder = command.resume or command.out or _default_folder(config)
-    task = form_of(config).task
+    task = task_of(config).settings
     resumes = command.resume is not None or stored_transfer(folder) is not None
     if resumes and (done := steps_finished(config, folder)) >= task.steps:
         print(

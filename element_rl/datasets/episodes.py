@@ -4,7 +4,9 @@ Every observation is stored once. An episode of T steps has T + 1 rows in time o
 the last observation and nothing else. So row i of a transition is followed by row i + 1, and
 `transitions` lists the rows that are one:
 
-    observation[i], action[i], reward[i], terminated[i]  →  observation[i + 1]        for i in transitions
+    observation[i], action[i], reward[i], terminated[i]  →  observation[i + 1]
+
+for every i in `transitions`.
 """
 
 import dataclasses
@@ -21,7 +23,8 @@ class Episodes:
     """Whole episodes of one environment, one after the other, in R rows."""
 
     observation: Shaped[np.ndarray, "R ..."]  # float32, or uint8 for images
-    # float32 [R, A] on the policy's own scale, [-1, 1]; int32 [R] of a choice
+    # float32 [R, A] on the policy's own scale, [-1, 1]; int32 [R] of a choice; where a dataset is
+    # read as it was recorded, in the environment's own units
     action: Shaped[np.ndarray, "R ..."]
     reward: Float32[np.ndarray, " R"]  # of the task
     terminated: Bool[np.ndarray, " R"]  # the task ended with this step
@@ -32,15 +35,16 @@ class Episodes:
 
     def __post_init__(self) -> None:
         rows = int(np.sum(self.lengths + 1))
-        if any(len(array) != rows for array in self._rows().values()) or len(self.metadata) != len(
-            self.lengths
-        ):
+        fits = len(self.metadata) == len(self.lengths)
+        if not fits or any(len(array) != rows for array in self._rows().values()):
             raise ValueError(f"Episodes of {rows:,} rows were given arrays of another length.")
 
     @property
     def transitions(self) -> Int64[np.ndarray, " N"]:
         """The rows that are steps, which are all but the last of each episode."""
-        return step_rows(self.lengths)
+        is_step = np.ones(int(np.sum(self.lengths + 1)), bool)
+        is_step[np.cumsum(self.lengths + 1) - 1] = False
+        return np.flatnonzero(is_step)
 
     @property
     def returns(self) -> Float32[np.ndarray, " E"]:
@@ -83,10 +87,3 @@ class Episodes:
         """The arrays with one entry per row."""
         names = ("observation", "action", "reward", "terminated", "truncated", "position")
         return {name: array for name in names if (array := getattr(self, name)) is not None}
-
-
-def step_rows(lengths: Int64[np.ndarray, " E"]) -> Int64[np.ndarray, " N"]:
-    """The rows of episodes of these lengths that are steps, which are all but the last of each."""
-    is_step = np.ones(int(np.sum(lengths + 1)), bool)
-    is_step[np.cumsum(lengths + 1) - 1] = False
-    return np.flatnonzero(is_step)

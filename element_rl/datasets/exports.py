@@ -2,7 +2,8 @@
 
 One row per step, under the names of D4RL:
 
-    observations [N, …]   actions [N, …]   rewards [N]   next_observations [N, …]   terminals [N]   timeouts [N]
+    observations [N, …]   actions [N, …]   next_observations [N, …]
+    rewards [N]           terminals [N]    timeouts [N]
 
 and beside them `episode` [N], which counts the episodes from 0, `positions` and `next_positions`
 [N, C] where the dataset has positions, and `metadata`, a text with the metadata of the dataset and
@@ -20,8 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
-from element_rl.datasets.episodes import step_rows
-from element_rl.datasets.minari_files import DatasetError, Recording, read_recording
+from element_rl.datasets.episodes import Episodes
+from element_rl.datasets.minari_files import DatasetError, read_recording
 from element_rl.storage.files import to_json, write_arrays, write_atomically
 
 FORMATS = (".npz", ".safetensors", ".parquet")
@@ -36,8 +37,9 @@ def export(dataset: str | Path, path: Path, root: Path | None = None) -> Path:
     """
     require_format(path)
     recording = read_recording(dataset, root)
-    arrays = flat_arrays(recording)
-    metadata = json.dumps(to_json({"dataset": recording.about, "episodes": recording.metadata}))
+    episodes = recording.episodes
+    arrays = flat_arrays(episodes)
+    metadata = json.dumps(to_json({"dataset": recording.about, "episodes": episodes.metadata}))
     if path.suffix == ".safetensors":
         write_arrays(path, arrays, {"metadata": metadata})
         return path
@@ -66,24 +68,20 @@ def require_format(path: Path) -> None:
             ) from error
 
 
-def flat_arrays(recording: Recording) -> dict[str, np.ndarray]:
+def flat_arrays(episodes: Episodes) -> dict[str, np.ndarray]:
     """One row per step, under the names of D4RL."""
-    lengths = recording.lengths
-    step = step_rows(lengths)
+    lengths, step = episodes.lengths, episodes.transitions
     arrays = {
-        "observations": recording.observation[step],
-        "actions": recording.action[step],
-        "rewards": recording.reward[step],
-        "next_observations": recording.observation[step + 1],
-        "terminals": recording.terminated[step],
-        "timeouts": recording.truncated[step],
+        "observations": episodes.observation[step],
+        "actions": episodes.action[step],
+        "rewards": episodes.reward[step],
+        "next_observations": episodes.observation[step + 1],
+        "terminals": episodes.terminated[step],
+        "timeouts": episodes.truncated[step],
         "episode": np.repeat(np.arange(len(lengths)), lengths),
     }
-    if recording.position is not None:
-        arrays |= {
-            "positions": recording.position[step],
-            "next_positions": recording.position[step + 1],
-        }
+    if (position := episodes.position) is not None:
+        arrays |= {"positions": position[step], "next_positions": position[step + 1]}
     return arrays
 
 

@@ -11,6 +11,7 @@ is the arrays themselves. Where frames are JPEGs, or the files Arrow or Parquet,
 them.
 """
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +20,6 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from jaxtyping import Bool, Float, Float32, Int64, Shaped
 
 from element_rl.datasets.episodes import Episodes
 from element_rl.datasets.minari_folders import (
@@ -30,7 +30,7 @@ from element_rl.datasets.minari_folders import (
     known_datasets,
     require_minari,
 )
-from element_rl.datasets.minari_rows import Rows, read_rows
+from element_rl.datasets.minari_rows import read_episodes
 from element_rl.datasets.minari_writing import EpisodeRecord, write_dataset
 from element_rl.storage.files import read_json_object
 
@@ -38,7 +38,6 @@ __all__ = [
     "Dataset",
     "DatasetError",
     "EpisodeRecord",
-    "Recording",
     "known_datasets",
     "read_dataset",
     "read_recording",
@@ -50,92 +49,61 @@ _ROWS_PER_CHECK = 100_000
 
 @dataclass(frozen=True)
 class Dataset:
-    """A dataset in memory, ready to learn from."""
+    """A dataset in memory. The environment it names is `env` (a Gymnasium id, or None) with
+    `env_options` for `envs.robots.make_env`."""
 
     name: str  # Minari id
-    episodes: Episodes  # actions on the policy's scale: [-1, 1], or the number of a choice
-    env: str | None  # Gymnasium id of its environment, where the dataset names one
-    env_options: Mapping[str, Any]  # for `envs.make.make_env`
-    observation_space: gymnasium.Space
-    action_space: gymnasium.Space
-
-
-@dataclass(frozen=True)
-class Recording:
-    """A dataset in memory as it was recorded: actions in the environment's own units. Rows as in
-    `Episodes`."""
-
-    name: str
-    observation: Shaped[np.ndarray, "R ..."]
-    action: Shaped[np.ndarray, "R ..."]
-    reward: Float[np.ndarray, " R"]
-    terminated: Bool[np.ndarray, " R"]
-    truncated: Bool[np.ndarray, " R"]
-    position: Float32[np.ndarray, "R C"] | None
-    lengths: Int64[np.ndarray, " E"]
-    metadata: tuple[Mapping[str, Any], ...]
+    episodes: Episodes
     about: Mapping[str, Any]  # metadata of the dataset
     observation_space: gymnasium.Space
     action_space: gymnasium.Space
 
+    @property
+    def env(self) -> str | None:
+        return _environment(self.about)[0]
+
+    @property
+    def env_options(self) -> Mapping[str, Any]:
+        return _environment(self.about)[1]
+
 
 def read_dataset(name: str | Path, root: Path | None = None) -> Dataset:
-    """A Minari dataset by its id (in `root`; Minari's own folder by default) or by its folder."""
+    """A Minari dataset by its id (in `root`; Minari's own folder by default) or by its folder,
+    ready to learn from: actions on the policy's scale, [-1, 1], or the number of a choice."""
     recording = read_recording(name, root)
-    env, env_options = _environment(recording.about)
-    observation = recording.observation
-    if observation.ndim == 1:
-        observation = observation[:, None]
-    episodes = Episodes(
-        observation=observation,
-        action=_policy_scale(recording.action, recording.action_space, recording.name),
-        reward=recording.reward.astype(np.float32, copy=False),
-        terminated=recording.terminated,
-        truncated=recording.truncated,
-        position=recording.position,
-        lengths=recording.lengths,
-        metadata=recording.metadata,
-    )
-    return Dataset(
-        recording.name,
+    episodes = recording.episodes
+    observation = episodes.observation
+    episodes = dataclasses.replace(
         episodes,
-        env,
-        env_options,
-        recording.observation_space,
-        recording.action_space,
+        observation=observation[:, None] if observation.ndim == 1 else observation,
+        action=_policy_scale(episodes.action, recording.action_space, recording.name),
     )
+    return dataclasses.replace(recording, episodes=episodes)
 
 
-def read_recording(name: str | Path, root: Path | None = None) -> Recording:
-    """A Minari dataset as it was recorded; images stay uint8, all other observations become
-    float32."""
+def read_recording(name: str | Path, root: Path | None = None) -> Dataset:
+    """A Minari dataset as it was recorded: actions in the environment's own units. Images stay
+    uint8, all other observations become float32."""
     require_minari()
     folder = data_folder(name, root)
     about = read_json_object(folder / METADATA, AGAIN)
     label = str(about.get("dataset_id") or name)
     storage = _storage(folder, label, about)
-    _refuse_spaces(label, storage.observation_space, storage.action_space)
+    spaces = (storage.observation_space, storage.action_space)
+    _refuse_spaces(label, *spaces)
     try:
-        lengths, rows, metadata = read_rows(storage, folder, label, int(about["total_episodes"]))
+        episodes = read_episodes(storage, folder, label, int(about["total_episodes"]))
     except DatasetError:
         raise
     # HDF5, Arrow and Pillow each have errors of their own for damaged files
     except Exception as error:
-        raise DatasetError(
-            f"The dataset {label} in {folder} is damaged ({_reason(error)}): {AGAIN}."
-        ) from error
-    if not len(lengths):
+        raise _damaged(label, folder, error) from error
+    if not len(episodes.lengths):
         raise DatasetError(f"The dataset {label} holds no episode: {AGAIN}.")
-    _refuse_non_finite(label, rows, lengths)
-    return Recording(
-        label,
-        **rows,
-        lengths=lengths,
-        metadata=metadata,
-        about=about,
-        observation_space=storage.observation_space,
-        action_space=storage.action_space,
-    )
+    _refuse_non_finite(label, episodes)
+    if episodes.position is not None and not np.isfinite(episodes.position).all():
+        episodes = dataclasses.replace(episodes, position=None)
+    return Dataset(label, episodes, about, *spaces)
 
 
 def _storage(folder: Path, label: str, about: Mapping[str, Any]) -> Any:
@@ -145,16 +113,13 @@ def _storage(folder: Path, label: str, about: Mapping[str, Any]) -> Any:
     try:
         return MinariStorage.read(folder)
     except ImportError as error:
-        reader = (
-            f"pip install 'minari[{'hdf5' if about.get('data_format') == 'hdf5' else 'arrow'}]'"
-        )
+        extra = "hdf5" if about.get("data_format") == "hdf5" else "arrow"
         raise DatasetError(
-            f"What reads the files of the dataset {label} is not installed: {reader}."
+            f"What reads the files of the dataset {label} is not installed: pip install "
+            f"'minari[{extra}]'."
         ) from error
     except Exception as error:
-        raise DatasetError(
-            f"The dataset {label} in {folder} is damaged ({_reason(error)}): {AGAIN}."
-        ) from error
+        raise _damaged(label, folder, error) from error
 
 
 def _refuse_spaces(
@@ -164,8 +129,7 @@ def _refuse_spaces(
     if not isinstance(observation_space, spaces.Box):
         raise DatasetError(
             f"The dataset {label} observes {observation_space}, but a Box (a vector or an image) "
-            "is needed: flatten its "
-            "observations first, or choose another dataset."
+            "is needed: flatten its observations first, or choose another dataset."
         )
     if isinstance(action_space, spaces.Discrete):
         return
@@ -177,26 +141,24 @@ def _refuse_spaces(
     if not action_space.is_bounded() or not (action_space.high > action_space.low).all():
         raise DatasetError(
             f"The dataset {label} acts in {action_space}, whose bounds are not finite and apart, "
-            "so that its actions cannot be "
-            "scaled: choose another dataset, or write its true bounds into its metadata."
+            "so that its actions cannot be scaled: choose another dataset, or write its true "
+            "bounds into its metadata."
         )
 
 
-def _refuse_non_finite(label: str, rows: Rows, lengths: Int64[np.ndarray, " E"]) -> None:
+def _refuse_non_finite(label: str, episodes: Episodes) -> None:
     for name in ("observation", "action", "reward"):
-        array = rows[name]
+        array = getattr(episodes, name)
         for first in range(0, len(array), _ROWS_PER_CHECK) if array.dtype.kind == "f" else ():
             finite = np.isfinite(array[first : first + _ROWS_PER_CHECK])
             if not finite.all():
                 row = first + int(np.argmin(finite.reshape(len(finite), -1).all(axis=1)))
-                episode = int(np.searchsorted(np.cumsum(lengths + 1), row, side="right"))
+                episode = int(np.searchsorted(np.cumsum(episodes.lengths + 1), row, side="right"))
                 raise DatasetError(
                     f"Episode {episode} of the dataset {label} has a {name} that is not a finite "
-                    "number "
-                    f"({np.array2string(array[row], threshold=8)}): remove the episode, or {AGAIN}."
+                    f"number ({np.array2string(array[row], threshold=8)}): remove the episode, or "
+                    f"{AGAIN}."
                 )
-    if rows["position"] is not None and not np.isfinite(rows["position"]).all():
-        rows["position"] = None
 
 
 def _policy_scale(action: np.ndarray, space: gymnasium.Space, label: str) -> np.ndarray:
@@ -221,7 +183,7 @@ def _policy_scale(action: np.ndarray, space: gymnasium.Space, label: str) -> np.
 
 
 def _environment(about: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
-    """The environment a dataset names, and the options that `make_env` needs to make that same one."""
+    """The environment that a dataset names, and the options with which `make_env` makes it."""
     text = about.get("env_spec") or about.get("eval_env_spec")
     try:
         spec = json.loads(text or "")
@@ -241,5 +203,6 @@ def _environment(about: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
     return env, options
 
 
-def _reason(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300].rstrip(".")
+def _damaged(label: str, folder: Path, error: Exception) -> DatasetError:
+    reason = f"{type(error).__name__}: {' '.join(str(error).split())}"[:300].rstrip(".")
+    return DatasetError(f"The dataset {label} in {folder} is damaged ({reason}): {AGAIN}.")

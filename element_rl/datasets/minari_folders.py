@@ -47,8 +47,7 @@ def dataset_folder(name: str, root: Path | None) -> Path:
     if not _ID.fullmatch(name):
         raise DatasetError(
             f"{name!r} is no Minari id: use letters, digits, - and _, two at least before a /, and "
-            "end with a version, as in "
-            "hopper/element-v0."
+            "end with a version, as in hopper/element-v0."
         )
     return datasets_root(root) / name
 

@@ -1,78 +1,83 @@
 """The arrays of a Minari dataset, read episode by episode straight to their place among the rows of
 `Episodes`."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-from jaxtyping import Int64
 
+from element_rl.datasets.episodes import Episodes
 from element_rl.datasets.minari_folders import AGAIN, HDF5, DatasetError
 
-Rows = dict[str, Any]
-Source = Callable[[str], np.ndarray]
+
+class StoredEpisodes(NamedTuple):
+    """The episodes of open files: how long they are, what is said of them, and their arrays."""
+
+    lengths: list[int]
+    metadata: Sequence[Mapping[str, Any]]
+    # of the episode of this index; then the array of this name
+    arrays: Callable[[int], Callable[[str], np.ndarray]]
 
 
-def read_rows(
-    storage: Any, folder: Path, label: str, count: int
-) -> tuple[Int64[np.ndarray, " E"], Rows, tuple[Mapping[str, Any], ...]]:
-    """Lengths, arrays and metadata of all episodes that have a step."""
+def read_episodes(storage: Any, folder: Path, label: str, count: int) -> Episodes:
+    """All episodes that have a step, actions in the environment's own units."""
     from minari.dataset.minari_storage import is_image_space
 
     spaces = (storage.observation_space, storage.action_space)
-    plain = storage.FORMAT == "hdf5" and not (
-        storage.jpeg_encoding and any(is_image_space(space) for space in spaces)
-    )
-    lengths, metadata = (
-        _hdf5_lengths(folder / HDF5, count) if plain else _storage_lengths(storage, count)
-    )
-    kept = np.flatnonzero(lengths)
-    sources = _hdf5_episodes(folder / HDF5, kept) if plain else _storage_episodes(storage, kept)
-    rows = _filled(sources, lengths[kept], label, *spaces)
-    return lengths[kept], rows, tuple(metadata[index] for index in kept)
+    decoded = storage.jpeg_encoding and any(is_image_space(space) for space in spaces)
+    plain = storage.FORMAT == "hdf5" and not decoded
+    opened = _hdf5_episodes(folder / HDF5, count) if plain else _storage_episodes(storage, count)
+    with opened as stored:
+        kept = [index for index, length in enumerate(stored.lengths) if length]
+        lengths = np.array([stored.lengths[index] for index in kept], np.int64)
+        rows = _empty_rows(int(np.sum(lengths + 1)), *spaces)
+        start = 0
+        for number, index in enumerate(kept):
+            episode = f"Episode {number} of the dataset {label}"
+            _fill_episode(rows, stored.arrays(index), start, stored.lengths[index], episode)
+            start += stored.lengths[index] + 1
+        metadata = tuple(stored.metadata[index] for index in kept)
+    return Episodes(**rows, lengths=lengths, metadata=metadata)
 
 
-def _filled(
-    sources: Iterable[Source],
-    lengths: Int64[np.ndarray, " E"],
-    label: str,
-    observation_space: Any,
-    action_space: Any,
-) -> Rows:
-    total = int(np.sum(lengths + 1))
+def _empty_rows(total: int, observation_space: Any, action_space: Any) -> dict[str, Any]:
     image = observation_space.dtype == np.uint8 and len(observation_space.shape) > 1
-    discrete = isinstance(action_space, gymnasium.spaces.Discrete)
-    rows: Rows = {
-        "observation": np.zeros(
-            (total, *observation_space.shape), np.uint8 if image else np.float32
-        ),
+    if isinstance(action_space, gymnasium.spaces.Discrete):
         # Rows after the last step hold no action, but a choice must be one.
-        "action": np.full(total, action_space.start, np.int64)
-        if discrete
-        else np.zeros((total, *action_space.shape), action_space.dtype),
+        action = np.full(total, action_space.start, np.int64)
+    else:
+        action = np.zeros((total, *action_space.shape), action_space.dtype)
+    pixel = np.uint8 if image else np.float32
+    return {
+        "observation": np.zeros((total, *observation_space.shape), pixel),
+        "action": action,
         "reward": np.zeros(total, np.float32),
         "terminated": np.zeros(total, bool),
         "truncated": np.zeros(total, bool),
         "position": None,
     }
-    start = 0
-    for episode, (source, length) in enumerate(zip(sources, lengths.tolist(), strict=True)):
-        _fill_episode(rows, source, start, length, f"Episode {episode} of the dataset {label}")
-        start += length + 1
-    return rows
 
 
-def _fill_episode(rows: Rows, source: Source, start: int, length: int, episode: str) -> None:
+def _fill_episode(
+    rows: dict[str, Any],
+    stored_array: Callable[[str], np.ndarray],
+    start: int,
+    length: int,
+    episode: str,
+) -> None:
     fields = {
+        "observation": "observations",
         "action": "actions",
         "reward": "rewards",
         "terminated": "terminations",
         "truncated": "truncations",
     }
-    for name, stored in {"observation": "observations", **fields}.items():
-        array, wanted = source(stored), length + (name == "observation")
+    for name, stored in fields.items():
+        array, wanted = stored_array(stored), length + (name == "observation")
         if array.shape != (wanted, *rows[name].shape[1:]):
             raise DatasetError(
                 f"{episode} has {stored} of shape {array.shape} where "
@@ -82,7 +87,7 @@ def _fill_episode(rows: Rows, source: Source, start: int, length: int, episode: 
     if not rows["terminated"][start + length - 1]:
         rows["truncated"][start + length - 1] = True
     try:
-        position = source("infos/position")
+        position = stored_array("infos/position")
     except KeyError:
         position = np.zeros(0)
     fits = position.ndim == 2 and len(position) == length + 1 and position.dtype.kind in "fiu"
@@ -95,20 +100,8 @@ def _fill_episode(rows: Rows, source: Source, start: int, length: int, episode: 
             rows["position"][start : start + length + 1] = position
 
 
-def _hdf5_lengths(path: Path, count: int) -> tuple[Int64[np.ndarray, " E"], list[dict[str, Any]]]:
-    import h5py
-
-    lengths, metadata = np.zeros(count, np.int64), []
-    with h5py.File(path, "r") as file:
-        for index in range(count):
-            group = file[f"episode_{index}"]
-            lengths[index] = h5py.h5d.open(group.id, b"rewards").shape[0]
-            metadata.append({name: _plain(value) for name, value in group.attrs.items()})
-    return lengths, metadata
-
-
-def _hdf5_episodes(path: Path, indices: Sequence[int] | np.ndarray) -> Iterator[Source]:
-    """For each episode, a function that reads one of its arrays."""
+@contextlib.contextmanager
+def _hdf5_episodes(path: Path, count: int) -> Iterator[StoredEpisodes]:
     import h5py
 
     def array(group: Any, name: str) -> np.ndarray:
@@ -127,26 +120,31 @@ def _hdf5_episodes(path: Path, indices: Sequence[int] | np.ndarray) -> Iterator[
         return read
 
     with h5py.File(path, "r") as file:
-        for index in indices:
-            group = h5py.h5g.open(file.id, f"episode_{index}".encode())
-            yield lambda name, group=group: array(group, name)  # type: ignore[misc]
+        lengths: list[int] = []
+        metadata: list[Mapping[str, Any]] = []
+        for index in range(count):
+            group = file[f"episode_{index}"]
+            lengths.append(h5py.h5d.open(group.id, b"rewards").shape[0])
+            metadata.append({name: _plain(value) for name, value in group.attrs.items()})
+
+        def arrays(index: int) -> Callable[[str], np.ndarray]:
+            return partial(array, h5py.h5g.open(file.id, f"episode_{index}".encode()))
+
+        yield StoredEpisodes(lengths, metadata, arrays)
 
 
-def _storage_lengths(
-    storage: Any, count: int
-) -> tuple[Int64[np.ndarray, " E"], list[dict[str, Any]]]:
+@contextlib.contextmanager
+def _storage_episodes(storage: Any, count: int) -> Iterator[StoredEpisodes]:
+    """By Minari's own reader."""
+
+    def arrays(index: int) -> Callable[[str], np.ndarray]:
+        (episode,) = storage.get_episodes([index])
+        infos = {f"infos/{name}": value for name, value in (episode["infos"] or {}).items()}
+        named = {**episode, **infos}
+        return lambda name: np.asarray(named[name])
+
     metadata = [dict(entry) for entry in storage.get_episode_metadata(range(count))]
-    return np.array([entry["total_steps"] for entry in metadata], np.int64), metadata
-
-
-def _storage_episodes(storage: Any, indices: Sequence[int] | np.ndarray) -> Iterator[Source]:
-    for index in indices:
-        (episode,) = storage.get_episodes([int(index)])
-        flat = {
-            **episode,
-            **{f"infos/{name}": value for name, value in (episode["infos"] or {}).items()},
-        }
-        yield lambda name, flat=flat: np.asarray(flat[name])  # type: ignore[misc]
+    yield StoredEpisodes([int(entry["total_steps"]) for entry in metadata], metadata, arrays)
 
 
 def _plain(value: Any) -> Any:

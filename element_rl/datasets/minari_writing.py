@@ -44,6 +44,21 @@ class EpisodeRecord:
     infos: Mapping[str, Shaped[np.ndarray, "..."]] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)  # numbers and text; None is left out
 
+    @staticmethod
+    def ended(
+        observations: Shaped[np.ndarray, "T_plus_1 ..."],
+        actions: Shaped[np.ndarray, "T ..."],
+        rewards: Float[np.ndarray, " T"],
+        terminated: bool,
+        truncated: bool,
+        infos: Mapping[str, Shaped[np.ndarray, "..."]],
+        metadata: Mapping[str, Any],
+    ) -> "EpisodeRecord":
+        """An episode by how its last step ended it."""
+        last = np.arange(len(rewards)) == len(rewards) - 1
+        ends = (last & terminated, last & truncated)
+        return EpisodeRecord(observations, actions, rewards, *ends, infos, metadata)
+
 
 def write_dataset(
     name: str,
@@ -65,7 +80,8 @@ def write_dataset(
     refuse_existing(name, final)
     temporary = temporary_folder(final)
     with removing_on_failure(temporary, final):
-        build_dataset(temporary, name, episodes, observation_space, action_space, env_spec, about)
+        writer = DatasetWriter(temporary, name, observation_space, action_space, env_spec, about)
+        writer.write(episodes)
         publish(temporary, final, root)
     return final
 
@@ -84,33 +100,35 @@ def temporary_folder(final: Path) -> Path:
     return final.with_name(f".{final.name}.tmp-{os.getpid()}")
 
 
-def build_dataset(
-    folder: Path,
-    name: str,
-    episodes: Iterable[EpisodeRecord],
-    observation_space: gymnasium.Space,
-    action_space: gymnasium.Space,
-    env_spec: gymnasium.envs.registration.EnvSpec | None = None,
-    about: Mapping[str, Any] | None = None,
-) -> None:
-    """Fills `folder` with a dataset, for use where something around it is atomic."""
-    with EpisodeFile(folder) as file:
-        for episode in episodes:
-            file.add(episode)
-    write_metadata(file, name, observation_space, action_space, env_spec, about)
+class DatasetWriter:
+    """A dataset under construction in a folder. What is around it has to make it atomic."""
 
-
-class EpisodeFile:
-    """The episodes of a dataset under construction."""
-
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        observation_space: gymnasium.Space,
+        action_space: gymnasium.Space,
+        env_spec: gymnasium.envs.registration.EnvSpec | None = None,
+        about: Mapping[str, Any] | None = None,
+    ) -> None:
         import h5py
 
-        self.folder = folder
+        self.folder, self.name, self.about, self.env_spec = folder, name, about or {}, env_spec
+        self.spaces = {"observation_space": observation_space, "action_space": action_space}
         self.episodes = self.steps = 0
         (folder / "data").mkdir(parents=True)
         self._bytes = ForgivingFile(folder / "data" / HDF5)
         self._file = h5py.File(self._bytes, "w", track_order=True)
+
+    def write(self, episodes: Iterable[EpisodeRecord]) -> None:
+        """The whole dataset."""
+        try:
+            for episode in episodes:
+                self.add(episode)
+        finally:
+            self.close()
+        self.finish()
 
     def add(self, episode: EpisodeRecord) -> None:
         """Adds an episode after the others."""
@@ -136,17 +154,44 @@ class EpisodeFile:
             raise self._bytes.error
 
     def close(self) -> None:
-        """Completes the file; OSError if some of it could not be written."""
+        """Completes the file of the episodes; OSError if some of it could not be written."""
         self._file.close()
         self._bytes.close()
         if self._bytes.error is not None:
             raise self._bytes.error
 
-    def __enter__(self) -> "EpisodeFile":
-        return self
+    def finish(self) -> None:
+        """Makes a dataset of the episodes, and puts it on the disk."""
+        import minari
+        from minari.serialization import serialize_space
 
-    def __exit__(self, *_: object) -> None:
         self.close()
+        if self.episodes == 0:
+            raise DatasetError(
+                f"There is no finished episode to write into the dataset {self.name}: record more "
+                "steps."
+            )
+        data = self.folder / "data"
+        metadata: dict[str, Any] = {
+            **to_json(self.about),
+            "dataset_id": self.name,
+            "total_episodes": self.episodes,
+            "total_steps": self.steps,
+            "data_format": "hdf5",
+            "jpeg_encoding": False,
+            **{name: serialize_space(space) for name, space in self.spaces.items()},
+            "dataset_size": round((data / HDF5).stat().st_size / 1e6, 1),
+            "minari_version": minari.__version__,
+        }
+        # An environment that JSON cannot describe is left unnamed.
+        with contextlib.suppress(TypeError, ValueError, AttributeError):
+            metadata["env_spec"] = self.env_spec.to_json() if self.env_spec is not None else None
+        metadata = {key: value for key, value in metadata.items() if value is not None}
+        (data / METADATA).write_text(
+            json.dumps(metadata, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
+        for entry in (*data.iterdir(), data, self.folder):
+            sync(entry)
 
 
 class ForgivingFile:
@@ -191,46 +236,6 @@ class ForgivingFile:
             return action()
         except OSError as error:
             self.error = self.error or error
-
-
-def write_metadata(
-    file: EpisodeFile,
-    name: str,
-    observation_space: gymnasium.Space,
-    action_space: gymnasium.Space,
-    env_spec: gymnasium.envs.registration.EnvSpec | None,
-    about: Mapping[str, Any] | None,
-) -> None:
-    """Makes a dataset of the episodes in a closed file, and puts it on the disk."""
-    import minari
-    from minari.serialization import serialize_space
-
-    if file.episodes == 0:
-        raise DatasetError(
-            f"There is no finished episode to write into the dataset {name}: record more steps."
-        )
-    data = file.folder / "data"
-    metadata: dict[str, Any] = {
-        **to_json(about or {}),
-        "dataset_id": name,
-        "total_episodes": file.episodes,
-        "total_steps": file.steps,
-        "data_format": "hdf5",
-        "jpeg_encoding": False,
-        "observation_space": serialize_space(observation_space),
-        "action_space": serialize_space(action_space),
-        "dataset_size": round((data / HDF5).stat().st_size / 1e6, 1),
-        "minari_version": minari.__version__,
-    }
-    # An environment that JSON cannot describe is left unnamed.
-    with contextlib.suppress(TypeError, ValueError, AttributeError):
-        metadata["env_spec"] = env_spec.to_json() if env_spec is not None else None
-    metadata = {key: value for key, value in metadata.items() if value is not None}
-    (data / METADATA).write_text(
-        json.dumps(metadata, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-    )
-    for entry in (*data.iterdir(), data, file.folder):
-        sync(entry)
 
 
 def publish(folder: Path, final: Path, root: Path | None) -> None:

@@ -1,7 +1,8 @@
 """Recording a Gymnasium vector environment: a dataset of whole episodes, whatever its way of
 starting new ones.
 
-    with VectorRecorder(envs, "pendulum/random-v0") as recorder:      # envs: any gymnasium.vector.VectorEnv
+    # envs: any gymnasium.vector.VectorEnv
+    with VectorRecorder(envs, "pendulum/random-v0") as recorder:
         recorder.reset(seed=0)
         for _ in range(10_000):
             recorder.step(envs.action_space.sample())
@@ -10,9 +11,12 @@ starting new ones.
 Vector environments begin new episodes in one of three ways (`metadata["autoreset_mode"]`), and none
 may become a step:
 
-    NEXT_STEP   the step after an end takes no action: its observation is the first of the next episode, its reward nobody's
-    SAME_STEP   the step that ends an episode gives the first observation of the next; the last one is infos["final_obs"]
-    DISABLED    nothing begins until `reset` is called, with options={"reset_mask": ended} for those that ended
+    NEXT_STEP   the step after an end takes no action: its observation is the first of the next
+                episode, its reward nobody's
+    SAME_STEP   the step that ends an episode gives the first observation of the next; the last
+                one is infos["final_obs"]
+    DISABLED    nothing begins until `reset` is called, with options={"reset_mask": ended} for
+                those that ended
 
 Episodes go to the disk as they end. What is still running at `finish`, or when `reset` cuts it off,
 is truncated there. The dataset has its name when it is finished; without `finish`, nothing is left.
@@ -31,12 +35,11 @@ from gymnasium.vector import AutoresetMode
 
 from element_rl.datasets.minari_folders import dataset_folder, require_minari
 from element_rl.datasets.minari_writing import (
-    EpisodeFile,
+    DatasetWriter,
     EpisodeRecord,
     publish,
     refuse_existing,
     temporary_folder,
-    write_metadata,
 )
 from element_rl.storage.files import removing_on_failure
 
@@ -73,15 +76,16 @@ class VectorRecorder(gymnasium.vector.VectorWrapper):
         super().__init__(envs)
         require_minari()
         self.mode = AutoresetMode(envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
-        self._name, self._root, self._position, self._about = name, root, position, about
-        self._env_spec = env_spec or _spec_of(envs)
+        self._root, self._position = root, position
         self._final = dataset_folder(name, root)
         refuse_existing(name, self._final)
         self._episodes: list[_Episode | None] = [None] * self.num_envs
         self._temporary = temporary_folder(self._final)
         with removing_on_failure(self._temporary, self._final):
             shutil.rmtree(self._temporary, ignore_errors=True)
-            self._file = EpisodeFile(self._temporary)
+            spaces = (self.single_observation_space, self.single_action_space)
+            env_spec = env_spec or _spec_of(envs)
+            self._writer = DatasetWriter(self._temporary, name, *spaces, env_spec, about)
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
@@ -96,7 +100,7 @@ class VectorRecorder(gymnasium.vector.VectorWrapper):
             else [None if seed is None else seed + i for i in range(self.num_envs)]
         )
         for index in np.flatnonzero(mask).tolist():
-            self._keep(index)
+            self._write(index)
             self._begin(index, observations[index], infos, seeds[index])
         return observations, infos
 
@@ -120,15 +124,16 @@ class VectorRecorder(gymnasium.vector.VectorWrapper):
             ended = bool(terminated[index] or truncated[index])
             inside = self.mode == AutoresetMode.SAME_STEP and ended
             observation = infos["final_obs"][index] if inside else observations[index]
-            self._add(
-                index,
-                taken[index],
-                float(rewards[index]),
-                observation,
-                infos["final_info"] if inside else infos,
-            )
+            episode = self._episodes[index]
+            assert episode is not None  # refused above
+            episode.actions.append(taken[index])
+            episode.rewards.append(float(rewards[index]))
+            episode.observations.append(np.array(observation))
+            info = infos["final_info"] if inside else infos
+            episode.positions += self._positions(index, observation, info)
             if ended:
-                self._end(index, bool(terminated[index]))
+                episode.terminated, episode.ended = bool(terminated[index]), True
+                self._write(index)
             if inside:
                 self._begin(index, observations[index], infos)
         return observations, rewards, terminated, truncated, infos
@@ -137,17 +142,15 @@ class VectorRecorder(gymnasium.vector.VectorWrapper):
         """Gives the dataset its name; its folder."""
         with removing_on_failure(self._temporary, self._final):
             for index in range(self.num_envs):
-                self._keep(index)
-            self._file.close()
-            spaces = (self.single_observation_space, self.single_action_space)
-            write_metadata(self._file, self._name, *spaces, self._env_spec, self._about)
+                self._write(index)
+            self._writer.finish()
             publish(self._temporary, self._final, self._root)
         return self._final
 
     def close(self, **options: Any) -> None:
         """Closes the environments; what was not finished is removed."""
         with contextlib.suppress(OSError):  # it is removed anyway
-            self._file.close()
+            self._writer.close()
         shutil.rmtree(self._temporary, ignore_errors=True)
         super().close(**options)
 
@@ -161,48 +164,25 @@ class VectorRecorder(gymnasium.vector.VectorWrapper):
         self, index: int, observation: np.ndarray, infos: Mapping[str, Any], seed: int | None = None
     ) -> None:
         positions = self._positions(index, observation, infos)
-        self._episodes[index] = _Episode(
-            [np.array(observation)], positions, None if seed is None else int(seed)
-        )
+        reset_seed = None if seed is None else int(seed)
+        self._episodes[index] = _Episode([np.array(observation)], positions, reset_seed)
 
-    def _add(
-        self,
-        index: int,
-        action: Any,
-        reward: float,
-        observation: np.ndarray,
-        infos: Mapping[str, Any],
-    ) -> None:
-        episode = self._episodes[index]
-        assert episode is not None  # `step` refuses
-        episode.actions.append(action)
-        episode.rewards.append(reward)
-        episode.observations.append(np.array(observation))
-        episode.positions += self._positions(index, observation, infos)
-
-    def _end(self, index: int, terminated: bool) -> None:
-        episode = self._episodes[index]
-        assert episode is not None
-        episode.terminated, episode.ended = terminated, True
-        self._keep(index)
-
-    def _keep(self, index: int) -> None:
+    def _write(self, index: int) -> None:
         """Writes an environment's episode, if it has taken a step and is not written yet."""
         episode = self._episodes[index]
         if episode is None or not episode.actions:
             return
-        last = np.arange(len(episode.actions)) == len(episode.actions) - 1
         rewards = np.array(episode.rewards, np.float32)
-        record = EpisodeRecord(
+        record = EpisodeRecord.ended(
             np.stack(episode.observations),
             np.stack(episode.actions),
             rewards,
-            last & episode.terminated,
-            last & (not episode.terminated),
+            episode.terminated,
+            not episode.terminated,
             {"position": np.stack(episode.positions)} if episode.positions else {},
             {"environment": index, "seed": episode.seed, "return": float(rewards.sum())},
         )
-        self._file.add(record)
+        self._writer.add(record)
         episode.observations, episode.positions, episode.actions, episode.rewards = [], [], [], []
 
     def _positions(

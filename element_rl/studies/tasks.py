@@ -21,7 +21,7 @@ from element_rl.studies import screens
 from element_rl.studies.comparison import BASELINES, ROBOTS, baseline_cell, cell_of
 from element_rl.studies.engine.grid import Cell, Scale
 from element_rl.training.finetune import FinetuneConfig
-from element_rl.training.finetune.screens import REWARD_SCALES
+from element_rl.training.finetune.settings import REWARD_SCALES
 
 EXPLORERS = ("element", *BASELINES)
 SAC, A3C = ONLINE = (

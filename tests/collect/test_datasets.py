@@ -24,11 +24,10 @@ from safetensors.numpy import load_file
 
 from element_rl.acting.actors import episode_seed
 from element_rl.acting.episode import Episode
-from element_rl.acting.host_policy import policy_action
+from element_rl.acting.host_policy import mean_action, policy_action
 from element_rl.commands.collect import main
 from element_rl.datasets import exports
-from element_rl.datasets.collecting.parts import mean_action
-from element_rl.datasets.collecting.source import source_of
+from element_rl.datasets.collecting.agents import agents_of
 from element_rl.datasets.minari_files import Dataset, read_recording
 from element_rl.encoders.state import make_state_encoder
 from element_rl.evaluate.entropies import entropy_of
@@ -149,7 +148,7 @@ def test_pandas_reads_parquet(
     assert main([*arguments, "--export", "parquet"]) == 0
     path = tmp_path / "hopper" / "test-v0.parquet"
     table = pandas.read_parquet(path)
-    arrays = exports.flat_arrays(read_recording(tmp_path / "hopper" / "test-v0"))
+    arrays = exports.flat_arrays(read_recording(tmp_path / "hopper" / "test-v0").episodes)
     assert list(table.columns) == list(arrays)
     assert len(table) == len(undisturbed.episodes.transitions)
     for name, expected in arrays.items():
@@ -192,10 +191,10 @@ def test_falling(run: RunFolder) -> None:
     """Explorers train without its ending an episode, which is not passed on to a dataset unless
     asked for."""
     assert "terminate_when_unhealthy=false" in run.config["settings"]["env_options"]
-    assert dict(source_of(run, (), of_the_task=True).env_options) == {"max_episode_steps": 60}
-    asked = source_of(run, ("terminate_when_unhealthy=false",), of_the_task=True)
+    assert dict(agents_of(run, (), of_the_task=True).env_options) == {"max_episode_steps": 60}
+    asked = agents_of(run, ("terminate_when_unhealthy=false",), of_the_task=True)
     assert asked.env_options["terminate_when_unhealthy"] is False
-    assert source_of(run, (), of_the_task=False).env_options["terminate_when_unhealthy"] is False
+    assert agents_of(run, (), of_the_task=False).env_options["terminate_when_unhealthy"] is False
 
 
 def test_a_random_run_acts_at_random(tmp_path: Path) -> None:
@@ -209,8 +208,20 @@ def test_a_random_run_acts_at_random(tmp_path: Path) -> None:
     assert np.abs(actions.std() - 1 / np.sqrt(3)) < 0.03
 
 
+def test_policies_of_td3_fit_too(run: RunFolder) -> None:
+    """Their last layer gives actions alone, without deviations."""
+    policy = run.load_policy(run.checkpoint_steps()[0])
+    last = len(policy) // 2 - 1
+    narrow = {name: policy[name][..., :3] for name in (f"weight_{last}", f"bias_{last}")}
+    noise = {"exploration_noise": np.full(len(SEEDS), 0.1, np.float32)}
+    agents = agents_of(run, (), of_the_task=True)
+    agents.refuse_policy(policy | narrow | noise)
+    with pytest.raises(ValueError, match="act with 1 numbers, but Hopper-v5"):
+        agents.refuse_policy(policy | narrow)
+
+
 def test_the_replay_of_a_run(tmp_path: Path) -> None:
-    """A ring that has come round twice: the newest complete episodes, each of which can be relived."""
+    """A ring that has come round twice: the newest complete episodes; each can be relived."""
     options = ("max_episode_steps=40", "terminate_when_unhealthy=true")
     config = ExploreConfig(
         "Hopper-v5",

@@ -21,13 +21,14 @@ from collecting import (
 
 from element_rl.commands.collect import main
 from element_rl.datasets.collecting import CollectConfig, collect
+from element_rl.datasets.collecting import chunks as collect_chunks
 from element_rl.datasets.collecting import making as collect_module
-from element_rl.datasets.collecting import parts as collect_parts
-from element_rl.datasets.collecting.parts import divide
-from element_rl.datasets.collecting.source import shares_of, source_of
+from element_rl.datasets.collecting.agents import agents_of, contributions_of
+from element_rl.datasets.collecting.chunks import divide
 from element_rl.datasets.minari_files import Dataset, known_datasets, read_dataset
 from element_rl.runs.folder import RunFolder
 from element_rl.runs.watching import Interrupted
+from element_rl.storage.files import read_json_object, write_json
 from element_rl.storage.locks import locked
 
 
@@ -41,8 +42,8 @@ def test_stopped_and_continued(
 ) -> None:
     """Parts so small that episodes run through many; stopped again and again. Only the order of the
     episodes may change."""
-    monkeypatch.setattr(collect_parts, "PART_STEPS", steps_per_part)
-    monkeypatch.setattr(collect_parts, "LONGEST_CHUNK", 20)
+    monkeypatch.setattr(collect_chunks, "PART_STEPS", steps_per_part)
+    monkeypatch.setattr(collect_chunks, "LONGEST_CHUNK", 20)
     whole = collected(run, tmp_path / "whole")
     config = CollectConfig(
         run.path, "hopper/test-v0", steps=250, workers=0, out=tmp_path / "stopped"
@@ -108,8 +109,8 @@ def test_division() -> None:
         division = divide(steps, 2, 16)
         chunks = steps // division.chunk_steps + 1
         assert chunks * division.chunk_steps > steps
-        assert division.chunk_steps <= collect_parts.LONGEST_CHUNK
-        assert division.part_chunks * division.chunk_steps <= collect_parts.PART_STEPS
+        assert division.chunk_steps <= collect_chunks.LONGEST_CHUNK
+        assert division.part_chunks * division.chunk_steps <= collect_chunks.PART_STEPS
     assert divide(10_000, 100, 400).part_chunks == 1
 
 
@@ -123,10 +124,10 @@ def test_a_checkpoint_that_a_stop_has_left_is_not_acted_with(
         copy / "checkpoints" / f"step_{planned[0]:09d}",
         copy / "checkpoints" / f"step_{planned[0] + 37:09d}",
     )
-    source = source_of(RunFolder.open(copy), (), of_the_task=True)
-    assert len(source.run.checkpoint_steps()) == len(planned) + 1
-    assert [share.checkpoint for share in shares_of(source, 100, ())] == planned
-    assert [share.checkpoint for share in shares_of(source, 100, (planned[0] + 37,))] == [
+    agents = agents_of(RunFolder.open(copy), (), of_the_task=True)
+    assert len(agents.run.checkpoint_steps()) == len(planned) + 1
+    assert [entry.checkpoint for entry in contributions_of(agents, 100, ())] == planned
+    assert [entry.checkpoint for entry in contributions_of(agents, 100, (planned[0] + 37,))] == [
         planned[0] + 37
     ]
 
@@ -154,6 +155,11 @@ def test_sentences(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(Interrupted):
         collect(config, chunks.append, lambda: len(chunks) == 2)
     assert "has other settings (steps was 250 and is 240" in said(steps=240)
+    settings = tmp_path / "hopper" / ".test-v0.parts" / "settings.json"
+    written = read_json_object(settings)
+    write_json(settings, {name: value for name, value in written.items() if name != "parts"})
+    assert "has other settings (parts was None and is 2)" in said()  # begun by an older version
+    write_json(settings, written)
     with locked(tmp_path / "hopper" / ".test-v0.parts" / "lock"):
         assert "Another process is collecting" in said()
     collected(run, tmp_path)

@@ -19,7 +19,7 @@ from small_rooms import trained_rooms
 from element_rl.acting.host_a3c import forward
 from element_rl.agents.a3c import A3CConfig
 from element_rl.commands.collect import main
-from element_rl.datasets.collecting import CollectConfig, collect, screens
+from element_rl.datasets.collecting import CollectConfig, collect, rollouts
 from element_rl.datasets.minari_files import Dataset, known_datasets, read_dataset
 from element_rl.encoders.frozen import encode_all, load_encoder
 from element_rl.envs.make import make_env
@@ -147,7 +147,7 @@ def test_stopped_and_continued(
     part_steps: int,
 ) -> None:
     """Stopped again and again; parts of any size."""
-    monkeypatch.setattr(screens, "PART_STEPS", part_steps)
+    monkeypatch.setattr(rollouts, "PART_STEPS", part_steps)
     config = CollectConfig(run.path, "rooms/test-v0", steps=121, workers=0, out=tmp_path)
     reached: list[int] = []
     while True:

@@ -148,7 +148,7 @@ def test_what_is_written_we_read() -> None:
         read.position, np.concatenate([one.infos["position"] for one in episodes])
     )
     assert [entry["agent"] for entry in read.metadata] == [0, 1, 2]
-    recording = read_recording("ours/vectors-v0")
+    recording = read_recording("ours/vectors-v0").episodes
     np.testing.assert_array_equal(recording.action[read.transitions], actions)
 
 

@@ -20,8 +20,8 @@ from element_rl.replay.ring import Ledger
 from element_rl.runs.folder import RunFolder
 from element_rl.storage.trees import tree_to_arrays
 from element_rl.training.finetune import FinetuneConfig
-from element_rl.training.finetune.config import task_settings
 from element_rl.training.finetune.start import chosen_start
+from element_rl.training.finetune.tasks import task_of
 from element_rl.training.off_policy.config import ExploreConfig
 from element_rl.training.off_policy.launch import create_run
 
@@ -156,7 +156,7 @@ def settings(source: RunFolder, **changes: Any) -> FinetuneConfig:
 
 def start(source: RunFolder, **changes: Any) -> dict[str, Any]:
     config = settings(source, **changes)
-    return chosen_start(config, source, task_settings(config, source)[0])
+    return chosen_start(task_of(config))
 
 
 def assert_equal_leaves(a: Any, b: Any) -> None:

@@ -31,8 +31,8 @@ from element_rl.runs.metrics_log import METRIC_COLUMNS
 from element_rl.runs.watching import Interrupted
 from element_rl.training.finetune import finetune
 from element_rl.training.finetune.comparison import area_under_curve, steps_to_reach, table
-from element_rl.training.finetune.config import task_settings
-from element_rl.training.finetune.start import transplanted
+from element_rl.training.finetune.settings import off_policy_settings
+from element_rl.training.finetune.transplants import transplanted
 from element_rl.training.off_policy.config import config_from_json
 from element_rl.training.off_policy.explore import explore
 from element_rl.training.off_policy.launch import create_run
@@ -208,7 +208,7 @@ def test_killed_at_a_random_moment(source: RunFolder, compared: Path, tmp_path: 
 def test_a_run_that_has_not_begun_is_not_begun_from_scratch(
     source: RunFolder, tmp_path: Path
 ) -> None:
-    task, *_ = task_settings(settings(source), source)
+    task, *_ = off_policy_settings(settings(source), source)
     run = create_run(task, tmp_path / "run")
     (run.path / "transfer.json").write_text("{}")
     with pytest.raises(RunError, match="continue it with element finetune"):
@@ -262,7 +262,7 @@ def test_who_lost_a_policy_is_told_of_the_anchor(
     config = settings(source, compare=False)
     finetune(config, tmp_path / "alone")
     for anchor, hint in ((0.0, "--anchor 1 --anchor-halflife 30 would hold"), (1.0, "")):
-        task, *_ = task_settings(config, source)
+        task, *_ = off_policy_settings(config, source)
         _show(dataclasses.replace(config, anchor=anchor), task, tmp_path / "alone", summary)
         said = capsys.readouterr().out
         assert (hint or "Fine-tuning") in said
@@ -286,7 +286,7 @@ def test_of_two_that_choose_at_once_one_takes_the_folder(source: RunFolder, tmp_
     config, folder, seen = settings(source), tmp_path / "out", list[str]()
 
     def another(stage: str, progress: object) -> None:
-        """While this one chooses, another begins in the same folder and is stopped when it trains."""
+        """While this one chooses, another begins in the folder and is stopped when it trains."""
         if not seen:
             with pytest.raises(Interrupted):
                 finetune(

@@ -29,8 +29,10 @@ from element_rl.envs.names import MARIO
 from element_rl.runs.folder import RunError, RunFolder
 from element_rl.runs.watching import Interrupted
 from element_rl.training.finetune import FinetuneConfig, finetune
-from element_rl.training.finetune.screens import screen_settings, transplanted_policies
+from element_rl.training.finetune.settings import on_policy_settings
 from element_rl.training.finetune.start import chosen_start
+from element_rl.training.finetune.tasks import task_of
+from element_rl.training.finetune.transplants import transplanted_policies
 from element_rl.training.on_policy.agent import Agent
 from element_rl.training.on_policy.config import OnPolicyConfig
 from element_rl.training.on_policy.launch import ENCODER, create_run
@@ -98,7 +100,7 @@ def compared(source: RunFolder, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 def start(source: RunFolder, **changes: Any) -> dict[str, Any]:
     config = settings(source, **changes)
-    return chosen_start(config, source, screen_settings(config, source)[0])
+    return chosen_start(task_of(config))
 
 
 def test_each_agent_takes_its_own_best_checkpoint(source: RunFolder) -> None:
@@ -112,9 +114,7 @@ def test_each_agent_takes_its_own_best_checkpoint(source: RunFolder) -> None:
     assert start(source, checkpoint="340")["transferred_step"] == [340, 340]
 
 
-def test_returns_depend_neither_on_processes_nor_on_how_an_action_is_drawn_from_a_certain_policy() -> (
-    None
-):
+def test_returns_of_a_certain_policy_depend_neither_on_processes_nor_on_draws() -> None:
     options = {"goal_distance": 6, "progress_reward": 0.1, "max_episode_steps": 25}
     seeds = [[(agent, 0, episode) for episode in range(3)] for agent in range(2)]
     found = []
@@ -136,7 +136,7 @@ def test_returns_depend_neither_on_processes_nor_on_how_an_action_is_drawn_from_
 def test_the_policy_is_transferred_and_the_value_is_fresh(
     source: RunFolder, compared: Path
 ) -> None:
-    task, spec = screen_settings(settings(source), source)
+    task, spec = on_policy_settings(settings(source), source)
     encoder = load_encoder(source.path / ENCODER)
     begun = RunFolder.open(compared / "transferred").load_policy(0)
     for agent, step in enumerate((200, 300)):
@@ -210,7 +210,7 @@ def test_stopped_anywhere_and_continued(
     with pytest.raises(Interrupted):
         finetune(moved, folder, stop=stopping_after(3), resume=True)
     run = RunFolder.open(folder)
-    train(screen_settings(config, source)[0], run, resume=True)
+    train(on_policy_settings(config, source)[0], run, resume=True)
     assert_same(outcome(RunFolder.open(compared / "transferred")), outcome(run))
     summary = finetune(moved, folder, resume=True)
     assert summary["transferred_step"] == [200, 300]
@@ -219,7 +219,7 @@ def test_stopped_anywhere_and_continued(
 def test_a_run_that_has_not_begun_is_not_begun_from_scratch(
     source: RunFolder, tmp_path: Path
 ) -> None:
-    task, _ = screen_settings(settings(source), source)
+    task, _ = on_policy_settings(settings(source), source)
     run = create_run(task, tmp_path / "run")
     (run.path / "transfer.json").write_text("{}")
     with pytest.raises(RunError, match="continue it with element finetune"):
@@ -228,7 +228,7 @@ def test_a_run_that_has_not_begun_is_not_begun_from_scratch(
 
 def test_the_task_is_the_run_s_environment_and_options_given_come_first(source: RunFolder) -> None:
     def task(**changes: Any) -> OnPolicyConfig:
-        return screen_settings(settings(source, **changes), source)[0]
+        return on_policy_settings(settings(source, **changes), source)[0]
 
     assert task().env_options == ROOMS
     assert task(env_options=("goal_distance=8",)).env_options == ("goal_distance=8", *ROOMS[1:])
@@ -243,7 +243,8 @@ def test_the_task_is_the_run_s_environment_and_options_given_come_first(source: 
     not all(
         importlib.util.find_spec(name) for name in ("stable_retro", mario_emulator.ROM_PACKAGE)
     ),
-    reason="NOT TESTED: Super Mario Bros is not installed; pip install -e '.[mario]' (docs/mario.md)",
+    reason="NOT TESTED: Super Mario Bros is not installed; pip install -e '.[mario]' "
+    "(docs/mario.md)",
 )
 def test_mario_learns_from_a_tenth_of_his_reward_and_returns_are_whole(tmp_path: Path) -> None:
     explored = dataclasses.replace(
@@ -254,7 +255,7 @@ def test_mario_learns_from_a_tenth_of_his_reward_and_returns_are_whole(tmp_path:
         100, {name: array[:1] for name, array in population(200, actions=12).items()}, None, {}, {}
     )
     config = FinetuneConfig(run.path, steps=24, episodes=1, log_every=12, compare=False)
-    assert screen_settings(config, run)[0].reward_options == ("scale=0.1",)
+    assert on_policy_settings(config, run)[0].reward_options == ("scale=0.1",)
     summary = finetune(config, tmp_path / "out")
     metrics = RunFolder.open(tmp_path / "out").read_metrics()
     assert summary["extrinsic_return"][0] > 10.0  # right with A and B (action 4), in pixels

@@ -9,7 +9,7 @@ from car_run import ACTIONS, EPISODE, SMALL, start
 
 from element_rl.runs.folder import RunFolder
 from element_rl.training.finetune import FinetuneConfig, finetune
-from element_rl.training.finetune.config import task_settings
+from element_rl.training.finetune.settings import off_policy_settings
 from element_rl.training.off_policy.config import ExploreConfig, config_from_json, parsed_options
 from element_rl.training.off_policy.launch import create_run
 
@@ -40,7 +40,7 @@ def test_last_and_numbered(source: RunFolder) -> None:
 
 
 def test_a_policy_is_judged_by_the_task_as_it_is(tmp_path: Path) -> None:
-    """Exploring had the robot's falls not end its episodes; the task does, unless told otherwise."""
+    """Exploring had falls not end the robot's episodes; the task does, unless told otherwise."""
     run = create_run(
         ExploreConfig("Hopper-v5", steps=100, env_options=("max_episode_steps=50",), sac=SMALL),
         tmp_path / "run",
@@ -54,7 +54,9 @@ def test_a_policy_is_judged_by_the_task_as_it_is(tmp_path: Path) -> None:
     run.save_checkpoint(100, policy, None, {}, {})
 
     def options(*given: str) -> dict[str, Any]:
-        return parsed_options(task_settings(FinetuneConfig(run.path, env_options=given), run)[0])
+        return parsed_options(
+            off_policy_settings(FinetuneConfig(run.path, env_options=given), run)[0]
+        )
 
     assert options() == {"max_episode_steps": 50, "terminate_when_unhealthy": True}
     assert options("terminate_when_unhealthy=false")["terminate_when_unhealthy"] is False

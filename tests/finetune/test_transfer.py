@@ -28,9 +28,9 @@ from element_rl.replay import ring
 from element_rl.runs.folder import RunError, RunFolder
 from element_rl.runs.watching import Interrupted
 from element_rl.training.finetune import finetune
-from element_rl.training.finetune.config import task_settings
 from element_rl.training.finetune.experience import kept_chunks
-from element_rl.training.finetune.start import transplanted
+from element_rl.training.finetune.settings import off_policy_settings
+from element_rl.training.finetune.transplants import transplanted
 from element_rl.training.off_policy.config import resolved
 from element_rl.training.off_policy.explore import Explorer
 
@@ -63,7 +63,7 @@ def test_only_the_newest_checkpoint_has_something_to_keep(
 
 
 def test_it_acts_from_the_first_step_and_the_actor_waits_for_the_critics(source: RunFolder) -> None:
-    task, spec, _ = task_settings(settings(source), source)
+    task, spec, _ = off_policy_settings(settings(source), source)
     reward = resolved(task)[2]
     acting_at_once = dataclasses.replace(task, sac=dataclasses.replace(task.sac, learn_start=0))
     with Explorer(acting_at_once, spec, reward, None) as explorer:
@@ -102,7 +102,7 @@ def test_the_replay_begins_with_the_newest_experience_and_nothing_else_does(
         own = jax.tree.map(lambda leaf: leaf[agent], replay)
         return ring.sample(own, jax.random.key(0), 500, tail[None], count[None])
 
-    task, spec, _ = task_settings(settings(source, **size), source)
+    task, spec, _ = off_policy_settings(settings(source, **size), source)
     with Explorer(task, spec, resolved(task)[2], None) as explorer:
         explorer.begin_with(explorer.learner.state.agents, experience=kept_chunks(source, task))
         replay, ledger = jax.device_get(explorer.learner.state.replay), explorer.learner.ledger

@@ -28,7 +28,7 @@ def test_updates_per_second(tmp_path: Path) -> None:
     assert one["ratio"] == pytest.approx(1.0)
     assert one["lowest"] <= one["rate"] <= one["highest"]
     source = bench_offline.synthetic_source(settings)
-    assert [part.count for part in source.parts] == [500] * 3
+    assert [part.count for part in source.portions] == [500] * 3
     assert len(source.episodes.transitions) == 1500
 
 

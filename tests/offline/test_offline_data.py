@@ -12,8 +12,9 @@ from pendulum_data import at_random, episodes, write
 
 from element_rl.agents.cql import CQLConfig
 from element_rl.datasets.minari_files import EpisodeRecord, write_dataset
+from element_rl.training.offline.batches import device_portions, rows_of, sample
 from element_rl.training.offline.config import OfflineConfig
-from element_rl.training.offline.data import load_source, rows_of, sample, shares_of
+from element_rl.training.offline.data import load_data
 from element_rl.training.offline.learner import folded
 
 STEPS = 20
@@ -52,34 +53,34 @@ def config(root: Path, *names: str, **changes: object) -> OfflineConfig:
 
 
 def test_parts_are_datasets_or_agents(root: Path) -> None:
-    source = load_source(config(root, "few", "many"))
-    assert [(part.dataset, part.agent, part.first, part.count) for part in source.parts] == [
+    source = load_data(config(root, "few", "many"))
+    assert [(part.dataset, part.agent, part.first, part.count) for part in source.portions] == [
         (0, None, 0, 3 * STEPS),
         (1, None, 3 * STEPS, 7 * STEPS),
     ]
     assert source.env == "Pendulum-v1"
     assert source.env_options == {"max_episode_steps": STEPS}
-    by_agent = load_source(config(root, "few", "many", by_agent=True))
-    assert [(part.dataset, part.agent, part.count) for part in by_agent.parts] == [
+    by_agent = load_data(config(root, "few", "many", by_agent=True))
+    assert [(part.dataset, part.agent, part.count) for part in by_agent.portions] == [
         (0, 0, STEPS),
         (0, 3, 2 * STEPS),
         (1, 1, 7 * STEPS),
     ]
     returns = source.episodes.returns
-    assert source.parts[0].behaviour_return == pytest.approx(returns[:3].mean(), rel=1e-6)
-    assert by_agent.parts[1].behaviour_return == pytest.approx(returns[[0, 2]].mean(), rel=1e-6)
+    assert source.portions[0].behaviour_return == pytest.approx(returns[:3].mean(), rel=1e-6)
+    assert by_agent.portions[1].behaviour_return == pytest.approx(returns[[0, 2]].mean(), rel=1e-6)
 
 
 def test_an_agent_draws_from_its_own_part_only_and_every_step_of_it(root: Path) -> None:
-    source = load_source(config(root, "few", "many", standardise=False))
-    rows, shares = rows_of(source, reward_scale=0.5), shares_of(source.parts)
+    source = load_data(config(root, "few", "many", standardise=False))
+    rows, portions = rows_of(source, reward_scale=0.5), device_portions(source.portions)
     batches = jax.jit(
-        lambda shares: jax.vmap(lambda share, key: sample(rows, share, key, 3000))(
-            shares, jax.random.split(jax.random.key(0))
+        lambda each: jax.vmap(lambda portion, key: sample(rows, portion, key, 3000))(
+            each, jax.random.split(jax.random.key(0))
         )
-    )(shares)
+    )(portions)
     data = source.episodes
-    for index, part in enumerate(source.parts):
+    for index, part in enumerate(source.portions):
         own = data.transitions[part.first : part.first + part.count]
         where = {data.observation[row].tobytes(): int(row) for row in own}
         drawn = [
@@ -96,15 +97,15 @@ def test_an_agent_draws_from_its_own_part_only_and_every_step_of_it(root: Path) 
 
 
 def test_observations_are_standardised_by_the_part_they_come_from(root: Path) -> None:
-    source = load_source(config(root, "few", "many"))
+    source = load_data(config(root, "few", "many"))
     rows = source.episodes.observation[: 3 * (STEPS + 1)].astype(np.float64)
-    np.testing.assert_allclose(source.parts[0].mean, rows.mean(axis=0), rtol=1e-5)
-    np.testing.assert_allclose(source.parts[0].deviation, rows.std(axis=0), rtol=1e-5)
-    share = jax.tree.map(lambda leaf: leaf[0], shares_of(source.parts))
-    batch = sample(rows_of(source, 1.0), share, jax.random.key(0), 4000)
+    np.testing.assert_allclose(source.portions[0].mean, rows.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(source.portions[0].deviation, rows.std(axis=0), rtol=1e-5)
+    portion = jax.tree.map(lambda leaf: leaf[0], device_portions(source.portions))
+    batch = sample(rows_of(source, 1.0), portion, jax.random.key(0), 4000)
     np.testing.assert_allclose(np.mean(batch.observation, axis=0), 0.0, atol=0.15)
     np.testing.assert_allclose(np.std(batch.next_observation, axis=0), 1.0, atol=0.15)
-    unscaled = load_source(config(root, "few", standardise=False)).parts[0]
+    unscaled = load_data(config(root, "few", standardise=False)).portions[0]
     assert (unscaled.mean == 0).all()
     assert (unscaled.deviation == 1).all()
 
@@ -167,16 +168,16 @@ def test_what_cannot_be_learned_from(
     root: Path, names: tuple[str, ...], changes: dict, sentence: str
 ) -> None:
     with pytest.raises(ValueError, match=sentence) as refused:
-        load_source(dataclasses.replace(config(root, *names), **changes))
+        load_data(dataclasses.replace(config(root, *names), **changes))
     assert "\n" not in str(refused.value)
 
 
 def test_options_win_over_those_of_the_dataset(root: Path) -> None:
-    source = load_source(config(root, "few", "longer", env_options=("max_episode_steps=7",)))
+    source = load_data(config(root, "few", "longer", env_options=("max_episode_steps=7",)))
     assert source.env_options == {"max_episode_steps": 7}
-    unnamed = load_source(config(root, "unnamed", env="Pendulum-v1"))
+    unnamed = load_data(config(root, "unnamed", env="Pendulum-v1"))
     assert (unnamed.env, unnamed.env_options) == ("Pendulum-v1", {})
-    assert load_source(config(root, "unnamed", evaluate=False)).env == ""
+    assert load_data(config(root, "unnamed", evaluate=False)).env == ""
 
 
 @pytest.mark.parametrize(

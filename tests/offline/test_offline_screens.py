@@ -1,4 +1,4 @@
-"""Offline learning from frames: what is drawn from them, what is learned, and episodes on a screen."""
+"""Offline learning from frames: what is drawn from them, what is learned, episodes on a screen."""
 
 import dataclasses
 from pathlib import Path
@@ -16,7 +16,8 @@ from element_rl.agents.discrete_cql import DiscreteBatch, DiscreteCQLConfig, val
 from element_rl.datasets.minari_files import EpisodeRecord, write_dataset
 from element_rl.envs.make import make_env
 from element_rl.training.offline import OfflineConfig, create_offline_run, train_offline
-from element_rl.training.offline.data import load_source, rows_of, sample, shares_of
+from element_rl.training.offline.batches import device_portions, rows_of, sample
+from element_rl.training.offline.data import load_data
 
 GOAL = 5  # steps to the right of the middle of the first room
 OPTIONS = {"goal_distance": GOAL, "max_episode_steps": 12}
@@ -71,11 +72,14 @@ def config(root: Path) -> OfflineConfig:
 
 
 def test_frames_are_drawn_as_they_are_and_stacked_within_an_episode(config: OfflineConfig) -> None:
-    source = load_source(dataclasses.replace(config, frame_stack=3))
+    source = load_data(dataclasses.replace(config, frame_stack=3))
     assert source.observation_shape == (3, 84, 84)
-    rows, share = rows_of(source, 1.0), jax.tree.map(lambda leaf: leaf[0], shares_of(source.parts))
+    rows, portion = (
+        rows_of(source, 1.0),
+        jax.tree.map(lambda leaf: leaf[0], device_portions(source.portions)),
+    )
     assert rows.observation.dtype == np.uint8
-    batch = sample(rows, share, jax.random.key(0), 200, frame_stack=3)
+    batch = sample(rows, portion, jax.random.key(0), 200, frame_stack=3)
     assert batch.observation.shape == (200, 3, 84, 84)
     data = source.episodes
     begin = np.repeat(np.cumsum(data.lengths + 1) - data.lengths - 1, data.lengths + 1)
@@ -145,7 +149,7 @@ def test_sentences(config: OfflineConfig, root: Path) -> None:
     with pytest.raises(ValueError, match="--frame-stack must be at least 1, got 0"):
         dataclasses.replace(config, frame_stack=0)
     with pytest.raises(ValueError, match=r"observes .*but Pendulum-v1|needed"):
-        load_source(dataclasses.replace(config, env="Pendulum-v1"))
+        load_data(dataclasses.replace(config, env="Pendulum-v1"))
     spaces = gymnasium.spaces.Box(-1, 1, (4,)), gymnasium.spaces.Discrete(2)
     record = EpisodeRecord(
         np.zeros((21, 4)), np.zeros(20, int), np.zeros(20), np.zeros(20, bool), np.arange(20) == 19
@@ -157,5 +161,5 @@ def test_sentences(config: OfflineConfig, root: Path) -> None:
     with pytest.raises(
         ValueError, match=r"only grey frames .* are stacked: leave out --frame-stack"
     ):
-        load_source(vectors)
-    assert load_source(dataclasses.replace(config, env="rooms")).env == "Rooms-v0"
+        load_data(vectors)
+    assert load_data(dataclasses.replace(config, env="rooms")).env == "Rooms-v0"

@@ -13,8 +13,16 @@ import pytest
 from element_rl.envs.make import make_env
 from element_rl.storage.files import FileError
 from element_rl.training.encoder.collecting import random_episode, random_episodes
-from element_rl.training.encoder.frames import NOT_KEPT, EpisodeRecord, FrameStore, frame_entropy
-from element_rl.training.encoder.splits import batches, frame_indices, pair_indices, split_episodes
+from element_rl.training.encoder.frames import (
+    NOT_KEPT,
+    FrameStore,
+    StoredEpisode,
+    batches,
+    frame_entropy,
+    frame_indices,
+    pair_indices,
+    split_episodes,
+)
 
 SHORT = {"max_episode_steps": 30}
 
@@ -123,9 +131,9 @@ def test_processes_that_collect_load_no_jax() -> None:
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-def recorded(lengths: list[int]) -> list[EpisodeRecord]:
+def recorded(lengths: list[int]) -> list[StoredEpisode]:
     starts = np.cumsum([0] + [steps + 1 for steps in lengths])
-    return [EpisodeRecord(n, steps, 0.8, 0.0, int(starts[n])) for n, steps in enumerate(lengths)]
+    return [StoredEpisode(n, steps, 0.8, 0.0, int(starts[n])) for n, steps in enumerate(lengths)]
 
 
 def test_episodes_are_split_whole() -> None:
@@ -156,7 +164,7 @@ def test_pairs_are_consecutive_frames_of_one_episode() -> None:
 
 
 def test_too_few_episodes_are_said() -> None:
-    episodes = [EpisodeRecord(n, 20, 0.31, 0.0, NOT_KEPT) for n in range(4)]
+    episodes = [StoredEpisode(n, 20, 0.31, 0.0, NOT_KEPT) for n in range(4)]
     with pytest.raises(
         ValueError,
         match=r"0 of 4 episodes vary enough .*highest entropy is 0.31, .*lower the threshold",

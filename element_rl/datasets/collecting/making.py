@@ -11,28 +11,28 @@ without that (`config.resolved`). `--from-replay` takes the transitions the run 
 instead, in the environment it trained in.
 
 The dataset is made in a folder with a leading dot beside its final one, part by part
-(`datasets.collecting.parts`, on screens `datasets.collecting.screens`); the same call again goes on
-where one was stopped or killed. It gets its name when all of it is on the disk.
+(`datasets.collecting.parts`); the same call again goes on where one was stopped or killed. It gets
+its name when all of it is on the disk.
 """
 
 import contextlib
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from element_rl.datasets.collecting import robots, screens
+from element_rl.datasets.collecting.agents import (
+    TrainedAgents,
+    agents_of,
+    contributions_of,
+    fingerprint,
+)
 from element_rl.datasets.collecting.config import CollectConfig
-from element_rl.datasets.collecting.parts import Share
-from element_rl.datasets.collecting.screen_source import ScreenSource, screen_source_of
-from element_rl.datasets.collecting.source import Source, fingerprint, shares_of, source_of
+from element_rl.datasets.collecting.parts import FORMAT, Collection, Contribution
+from element_rl.datasets.collecting.records import acted, collection_of, replayed
 from element_rl.datasets.exports import export, require_format
-from element_rl.datasets.minari_files import DatasetError, EpisodeRecord
-from element_rl.datasets.minari_folders import dataset_folder, require_minari
-from element_rl.datasets.minari_writing import build_dataset, publish, refuse_existing
+from element_rl.datasets.minari_folders import DatasetError, dataset_folder, require_minari
+from element_rl.datasets.minari_writing import DatasetWriter, publish, refuse_existing
 from element_rl.envs.names import MARIO
 from element_rl.runs.folder import RunError, RunFolder
 from element_rl.runs.kinds import kind_of
@@ -62,18 +62,24 @@ def collect(
         # of a process that was killed when the dataset was done
         shutil.rmtree(workplace, ignore_errors=True)
     refuse_existing(config.dataset, final)
-    source = _source_of(config)
-    shares = _shares(config, source)
-    settings = _settings(config, source, shares)
-    with _claimed(workplace, config.dataset, settings):
+    agents = _agents_of(config)
+    contributions = _contributions(config, agents)
+    collection = collection_of(config, agents, contributions, workplace)
+    settings = _settings(config, agents, contributions, collection)
+    with _claimed(workplace, config.dataset, settings | {"parts": FORMAT}):
         # another process may have finished it until this one had the folder
         refuse_existing(config.dataset, final)
-        episodes = _episodes(config, source, shares, workplace, watch, stop)
+        episodes = (
+            replayed(config, agents, watch, stop)
+            if config.from_replay
+            else acted(config, agents, collection, watch, stop)
+        )
         made = workplace / "dataset"
         with removing_on_failure(made, final):
-            spaces = (source.observation_space, source.action_space)
-            about = _about(config, source, shares, settings)
-            build_dataset(made, config.dataset, episodes, *spaces, source.env_spec, about)
+            spaces = (agents.observation_space, agents.action_space)
+            about = _about(config, agents, contributions, settings)
+            writer = DatasetWriter(made, config.dataset, *spaces, agents.env_spec, about)
+            writer.write(episodes)
             # before the dataset has its name: there is none without its export
             if exported is not None:
                 export(made, exported)
@@ -81,17 +87,14 @@ def collect(
     return final
 
 
-def _source_of(config: CollectConfig) -> Source | ScreenSource:
-    """The run, of either kind, with the environment that the dataset is of."""
+def _agents_of(config: CollectConfig) -> TrainedAgents:
     run = RunFolder.open(config.run)
     if config.from_replay:
         _refuse_with_replay(config, run)
-    if kind_of(run.config) == "on-policy":
-        return screen_source_of(run, config.env_options)
-    return source_of(run, config.env_options, of_the_task=not config.from_replay)
+    return agents_of(run, config.env_options, of_the_task=not config.from_replay)
 
 
-def _shares(config: CollectConfig, source: Source | ScreenSource) -> list[Share]:
+def _contributions(config: CollectConfig, agents: TrainedAgents) -> list[Contribution]:
     if config.from_replay:
         return []
     if config.steps is None:
@@ -99,33 +102,7 @@ def _shares(config: CollectConfig, source: Source | ScreenSource) -> list[Share]
             "Say with --steps how many steps every seed is to act, or take what is there with "
             "--from-replay."
         )
-    return shares_of(source, config.steps, config.checkpoints)
-
-
-def _episodes(
-    config: CollectConfig,
-    source: Source | ScreenSource,
-    shares: list[Share],
-    workplace: Path,
-    watch: Watcher,
-    stop: Callable[[], bool],
-) -> Iterator[EpisodeRecord]:
-    """Acts until all parts are there; then the episodes in them, or those of the replay."""
-    seeds = _collector_seeds(config, source)
-    if isinstance(source, ScreenSource):
-        return screens.acted(config, source, shares, seeds, workplace, watch, stop)
-    if config.from_replay:
-        return robots.replayed(config, source, watch, stop)
-    return robots.acted(config, source, shares, seeds, workplace, watch, stop)
-
-
-def _collector_seeds(config: CollectConfig, source: Source | ScreenSource) -> list[int]:
-    """Of the agents while they act: others than in training, so that they meet episodes of their
-    own."""
-    return [
-        int(np.random.SeedSequence([config.seed, seed]).generate_state(1, np.uint64)[0])
-        for seed in source.seeds
-    ]
+    return contributions_of(agents, config.steps, config.checkpoints)
 
 
 @contextlib.contextmanager
@@ -165,8 +142,10 @@ def _take(workplace: Path, name: str, held: contextlib.ExitStack) -> None:
         except FileNotFoundError:
             continue
         except BlockingIOError:
-            sentence = f"Another process is collecting the dataset {name}: wait for it, or choose another name."
-            raise DatasetError(sentence) from None
+            raise DatasetError(
+                f"Another process is collecting the dataset {name}: wait for it, or choose another "
+                "name."
+            ) from None
 
 
 def _has_parts(workplace: Path) -> bool:
@@ -183,70 +162,68 @@ def _refuse_other_settings(
         )
         raise DatasetError(
             f"An unfinished collection of the dataset {name} has other settings ({changes}): "
-            "repeat its command to finish "
-            f"it, choose another name, or remove {workplace} to begin anew."
+            f"repeat its command to finish it, choose another name, or remove {workplace} to begin "
+            "anew."
         )
 
 
 def _settings(
-    config: CollectConfig, source: Source | ScreenSource, shares: list[Share]
+    config: CollectConfig,
+    agents: TrainedAgents,
+    contributions: list[Contribution],
+    collection: Collection,
 ) -> dict[str, Any]:
     """All that decides what the dataset holds."""
-    named = ("from_replay", "steps", "seed", "deterministic", "entropy")
-    newest = source.run.latest_checkpoint()
-    checkpoints = [share.checkpoint for share in shares] or ([] if newest is None else [newest])
-    return (
-        {name: value for name, value in asdict(config).items() if name in named}
-        | {
-            "run": source.run.path.resolve().name,
-            "env": source.spec.name,
-            "env_options": dict(source.env_options),
-            "reward": source.reward,
-            "agent_seeds": list(source.seeds),
-            "checkpoints": checkpoints,
-            "policies": [fingerprint(source.run, checkpoint) for checkpoint in checkpoints],
-        }
-        | (
-            {"division": robots.division_of(source, shares)._asdict()}
-            if isinstance(source, Source)
-            else {}
-        )
-    )
+    names = ("from_replay", "steps", "seed", "deterministic", "entropy")
+    newest = agents.run.latest_checkpoint()
+    checkpoints = [contribution.checkpoint for contribution in contributions]
+    if not contributions and newest is not None:
+        checkpoints = [newest]
+    return {
+        **{name: getattr(config, name) for name in names},
+        "run": agents.run.path.resolve().name,
+        "env": agents.spec.name,
+        "env_options": dict(agents.env_options),
+        "reward": agents.reward,
+        "agent_seeds": list(agents.seeds),
+        "checkpoints": checkpoints,
+        "policies": [fingerprint(agents.run, checkpoint) for checkpoint in checkpoints],
+        **collection.settings,
+    }
 
 
 def _about(
     config: CollectConfig,
-    source: Source | ScreenSource,
-    shares: list[Share],
+    agents: TrainedAgents,
+    contributions: list[Contribution],
     settings: dict[str, Any],
 ) -> dict[str, Any]:
-    agents = f"{len(source.seeds)} agent{'s' if len(source.seeds) > 1 else ''}"
-    trained = (
-        "acted at random"
-        if source.reward == "random"
-        else f"trained with the reward {source.reward}"
-    )
+    number = f"{len(agents.seeds)} agent{'s' if len(agents.seeds) > 1 else ''}"
+    trained = f"trained with the reward {agents.reward}"
+    if agents.act_at_random:
+        trained = "acted at random"
     origin = "the transitions they were trained on"
     if not config.from_replay:
-        kind = (
-            ("mean" if isinstance(source, Source) else "the likeliest")
-            if config.deterministic
-            else "sampled"
+        actions = "sampled"
+        if config.deterministic:
+            actions = "the likeliest" if agents.on_policy else "mean"
+        listed = ", ".join(f"{contribution.checkpoint:,}" for contribution in contributions)
+        origin = (
+            f"{config.steps:,} steps of each, with {actions} actions of the policies after "
+            f"{listed} steps"
         )
-        listed = ", ".join(f"{share.checkpoint:,}" for share in shares)
-        origin = f"{config.steps:,} steps of each, with {kind} actions of the policies after {listed} steps"
     requirements = ["gymnasium>=1.0"]
-    entry = str(source.env_spec.entry_point)
+    entry = str(agents.env_spec.entry_point)
     requirements += ["mujoco>=3.5"] if "mujoco" in entry else []
-    if isinstance(source, ScreenSource) or entry.startswith("element_rl"):
-        requirements.append("element-rl[mario]" if source.spec.name == MARIO else "element-rl")
+    if agents.on_policy or entry.startswith("element_rl"):
+        requirements.append("element-rl[mario]" if agents.spec.name == MARIO else "element-rl")
     return {
-        "algorithm_name": source.reward,
+        "algorithm_name": agents.reward,
         "author": ["element-rl"],
-        "description": f"{source.spec.name}: {agents} {trained}; {origin}.",
+        "description": f"{agents.spec.name}: {number} {trained}; {origin}.",
         "requirements": requirements,
         "element_rl": {
-            "run": _portable(source.run.config),
+            "run": _portable(agents.run.config),
             "collect": settings,
             "versions": versions(),
             "commit": commit(),

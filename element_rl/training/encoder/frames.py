@@ -1,6 +1,6 @@
-"""Frames of a random policy on disk, and how varied an episode is.
+"""Frames of a random policy on disk, how varied an episode is, and which frames are learned from.
 
-    frames.bin        uint8 [N, H, W], episode after episode; used through a memory map, never read whole
+    frames.bin        uint8 [N, H, W], episode after episode; memory-mapped, never read whole
     positions.bin     float32 [N, 2]
     episodes.jsonl    a line per episode, written after its frames: what is listed is complete
 
@@ -12,21 +12,27 @@ sees the same again 1. No label is used.
 
 import json
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Int64, UInt8
 
 from element_rl.storage.files import FileError, append
 
 FRAMES, POSITIONS, EPISODES = "frames.bin", "positions.bin", "episodes.jsonl"
 BLOCKS, LEVELS = 12, 16  # of the symbols whose entropy is taken
+VALIDATION, HELD_OUT = (
+    0.1,
+    0.2,
+)  # shares of the episodes, and at least one; the rest is learned from
 NOT_KEPT = -1  # the start of an episode whose frames were left out
 
 
 @dataclass(frozen=True)
-class EpisodeRecord:
+class StoredEpisode:
     """A line of episodes.jsonl."""
 
     number: int
@@ -46,7 +52,7 @@ class FrameStore:
     def __init__(self, folder: Path, frame_shape: tuple[int, int]) -> None:
         self.folder = folder
         self.frame_shape = frame_shape
-        self.episodes: list[EpisodeRecord] = []
+        self.episodes: list[StoredEpisode] = []
         folder.mkdir(parents=True, exist_ok=True)
         self._recover()
 
@@ -72,7 +78,7 @@ class FrameStore:
         if keep:
             append(self.folder / FRAMES, np.ascontiguousarray(frames).tobytes())
             append(self.folder / POSITIONS, np.ascontiguousarray(positions, np.float32).tobytes())
-        record = EpisodeRecord(len(self.episodes), len(frames) - 1, entropy, task_return, start)
+        record = StoredEpisode(len(self.episodes), len(frames) - 1, entropy, task_return, start)
         append(self.folder / EPISODES, (json.dumps(asdict(record)) + "\n").encode())
         self.episodes.append(record)
 
@@ -103,7 +109,7 @@ class FrameStore:
             return
         complete = path.read_bytes().rpartition(b"\n")[0]
         try:
-            self.episodes = [EpisodeRecord(**json.loads(line)) for line in complete.splitlines()]
+            self.episodes = [StoredEpisode(**json.loads(line)) for line in complete.splitlines()]
         except (ValueError, TypeError) as error:
             raise FileError(
                 f"{path} is damaged ({error}): remove the folder {self.folder} to collect anew."
@@ -146,3 +152,73 @@ def _symbols(frames: UInt8[np.ndarray, "N H W"]) -> list[bytes]:
     cut = frames[:, : height // rows * rows, : width // columns * columns]
     blocks = cut.reshape(count, rows, height // rows, columns, width // columns).mean(axis=(2, 4))
     return [block.tobytes() for block in (blocks * LEVELS / 256).astype(np.uint8)]
+
+
+class Splits(NamedTuple):
+    """The episodes that are learned from, that decide when to stop, and that are held out.
+
+    Whole episodes are split: neighbouring frames are nearly the same, and would carry what was
+    learned into what judges it.
+    """
+
+    training: tuple[StoredEpisode, ...]
+    validation: tuple[StoredEpisode, ...]
+    held_out: tuple[StoredEpisode, ...]
+
+
+def split_episodes(
+    episodes: Sequence[StoredEpisode], seed: int, batch_size: int, threshold: float
+) -> Splits:
+    """The kept episodes in three parts; a ValueError where they are too few."""
+    kept = [episode for episode in episodes if episode.kept]
+    if len(kept) < 3:
+        most = max((episode.entropy for episode in episodes), default=0.0)
+        raise ValueError(
+            f"{len(kept)} of {len(episodes)} episodes vary enough to be kept and three are needed "
+            f"(the highest entropy is {most:.2f}, --entropy-threshold {threshold}): collect more "
+            "--steps, or lower the threshold."
+        )
+    order = np.random.default_rng([seed, len(kept)]).permutation(len(kept))
+    validation, held_out = (max(1, round(s * len(kept))) for s in (VALIDATION, HELD_OUT))
+    ends = [len(kept) - validation - held_out, len(kept) - held_out]
+    splits = Splits(*(tuple(kept[i] for i in sorted(part)) for part in np.split(order, ends)))
+    for name, part in splits._asdict().items():
+        if (pairs := sum(episode.steps for episode in part)) < batch_size:
+            raise ValueError(
+                f"There are {pairs} pairs of frames in the {name.replace('_', '-')} episodes and a "
+                f"batch needs {batch_size}: collect more --steps, or lower --batch-size."
+            )
+    return splits
+
+
+def pair_indices(episodes: Sequence[StoredEpisode]) -> Int64[np.ndarray, " N"]:
+    """The first frame of every pair of consecutive frames; none spans two episodes."""
+    return np.concatenate(
+        [np.arange(episode.start, episode.start + episode.steps) for episode in episodes]
+    )
+
+
+def frame_indices(
+    episodes: Sequence[StoredEpisode], most: int, seed: int
+) -> Int64[np.ndarray, " N"]:
+    """All frames of the episodes, or `most` of them drawn without favour."""
+    every = np.concatenate(
+        [np.arange(episode.start, episode.start + episode.steps + 1) for episode in episodes]
+    )
+    if len(every) <= most:
+        return every
+    return np.sort(np.random.default_rng(seed).choice(every, most, replace=False))
+
+
+def batches(
+    frames: UInt8[np.ndarray, "N H W"],
+    pairs: Int64[np.ndarray, " P"],
+    batch_size: int,
+    most: int,
+    seed: Sequence[int],
+) -> Iterator[tuple[UInt8[np.ndarray, "B H W"], UInt8[np.ndarray, "B H W"]]]:
+    """Full batches of pairs in a random order, each pair at most once, `most` batches at most."""
+    order = np.random.default_rng(list(seed)).permutation(pairs)
+    for start in range(0, min(len(order) // batch_size, most) * batch_size, batch_size):
+        chosen = np.sort(order[start : start + batch_size])  # in the order of the disk
+        yield frames[chosen], frames[chosen + 1]

@@ -21,9 +21,8 @@ from element_rl.runs.launch import create_run, reopen_run
 from element_rl.runs.watching import Interrupted, Progress
 from element_rl.training.encoder.collecting import random_episodes
 from element_rl.training.encoder.config import PretrainConfig, processes
-from element_rl.training.encoder.frames import FrameStore
+from element_rl.training.encoder.frames import FrameStore, split_episodes
 from element_rl.training.encoder.results import finish
-from element_rl.training.encoder.splits import split_episodes
 from element_rl.training.encoder.training import COLUMNS, EncoderTraining
 from element_rl.training.off_policy.config import ExploreConfig, parsed_options
 

@@ -1,6 +1,8 @@
 """What a run of `element pretrain-encoder` comes to: the frozen encoder, the probe of positions and
 summary.json."""
 
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -13,13 +15,17 @@ from element_rl.runs.folder import RunFolder
 from element_rl.runs.provenance import commit, hardware, versions
 from element_rl.storage.files import write_arrays
 from element_rl.training.encoder.config import PretrainConfig
-from element_rl.training.encoder.frames import EpisodeRecord, FrameStore
+from element_rl.training.encoder.frames import (
+    FrameStore,
+    Splits,
+    StoredEpisode,
+    frame_indices,
+    pair_indices,
+)
 from element_rl.training.encoder.probe import Labelled, Probe, linear_probe, pixel_components
-from element_rl.training.encoder.splits import Splits, frame_indices, pair_indices
 from element_rl.training.encoder.training import STATE, Outcome, evaluate
 
 PROBE_FILE = "probe.safetensors"  # positions of held-out frames and what was predicted for them
-PARTS = ("training", "validation", "held_out")
 SATURATION_EPISODES, SATURATION_FRAMES = 20, 1_000  # that the entropy of an episode is measured on
 
 
@@ -33,21 +39,13 @@ def finish(
 ) -> dict[str, Any]:
     """Freeze, probe and store; the summary. What only a resumed run would need is removed."""
     frames = store.frames()
-    chosen = {
-        part: frame_indices(getattr(splits, part), config.probe_frames, config.seed)
-        for part in PARTS
+    chosen = [frame_indices(part, config.probe_frames, config.seed) for part in splits]
+    seen = frames[chosen[0]]  # of training episodes
+    encoders = {
+        name: freeze(model.encoder, spec.frame_shape, config.network, seen, config.spread)
+        for name, model in (("trained", outcome.best), ("untrained", outcome.initial))
     }
-    trained, untrained = (
-        freeze(
-            model.encoder,
-            spec.frame_shape,
-            config.network,
-            frames[chosen["training"]],
-            config.spread,
-        )
-        for model in (outcome.best, outcome.initial)
-    )
-    probes = _probes(config, store, chosen, trained, untrained)
+    probes = _probes(config, store, chosen, encoders)
     summary = {
         "env": spec.name,
         "steps": store.steps,
@@ -62,7 +60,7 @@ def finish(
         "probe": {name: _scores(spec, probe) for name, probe in probes.items()},
         "entropy_saturation": {
             name: _saturation(encoder, frames, splits.held_out)
-            for name, encoder in (("trained", trained), ("untrained", untrained))
+            for name, encoder in encoders.items()
         },
         "wall_seconds": outcome.seconds,
         "versions": versions(),
@@ -75,8 +73,8 @@ def finish(
         "steps": store.steps,
         "seed": config.seed,
     }
-    save_encoder(run.path, trained, origin)
-    positions = store.positions()[chosen["held_out"]]
+    save_encoder(run.path, encoders["trained"], origin)
+    positions = store.positions()[chosen[-1]]
     predictions = {name: probe.predictions.astype(np.float32) for name, probe in probes.items()}
     write_arrays(run.path / PROBE_FILE, {"positions": positions, **predictions})
     run.write_summary(summary)
@@ -89,29 +87,22 @@ def finish(
 def _probes(
     config: PretrainConfig,
     store: FrameStore,
-    chosen: dict[str, np.ndarray],
-    trained: FrozenEncoder,
-    untrained: FrozenEncoder,
+    chosen: Sequence[np.ndarray],
+    encoders: Mapping[str, FrozenEncoder],
 ) -> dict[str, Probe]:
     """What three kinds of states of the same width know of positions; nothing where the environment
-    tells none."""
+    tells none. `chosen`: the frames of each split."""
     frames, positions = store.frames(), store.positions()
     if not positions.std(axis=0).any():
         return {}
-    components = pixel_components(frames[chosen["training"]], config.network.state_dim)
-    probes = {}
-    for name in ("trained", "untrained", "pca"):
-        parts = []
-        for part in PARTS:
-            own = frames[chosen[part]]
-            states = (
-                components(own)
-                if name == "pca"
-                else encode_all(trained if name == "trained" else untrained, own)
-            )
-            parts.append(Labelled(states, positions[chosen[part]]))
-        probes[name] = linear_probe(*parts)
-    return probes
+    states: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+        name: partial(encode_all, encoder) for name, encoder in encoders.items()
+    }
+    states["pca"] = pixel_components(frames[chosen[0]], config.network.state_dim)
+    return {
+        name: linear_probe(*(Labelled(states_of(frames[i]), positions[i]) for i in chosen))
+        for name, states_of in states.items()
+    }
 
 
 def _scores(spec: EnvSpec, probe: Probe) -> dict[str, float]:
@@ -122,7 +113,7 @@ def _scores(spec: EnvSpec, probe: Probe) -> dict[str, float]:
 
 
 def _saturation(
-    encoder: FrozenEncoder, frames: np.ndarray, episodes: tuple[EpisodeRecord, ...]
+    encoder: FrozenEncoder, frames: np.ndarray, episodes: tuple[StoredEpisode, ...]
 ) -> float:
     """Entropy of a held-out episode's states over its ceiling log2 T (matrix Rényi of order 2,
     bandwidth 1): the mean."""
@@ -147,6 +138,6 @@ def _counts(store: FrameStore, splits: Splits) -> dict[str, Any]:
             float(np.mean([e.entropy for e in store.episodes])),
             min(e.entropy for e in store.episodes),
         ],
-        **{part: sum(e.steps + 1 for e in getattr(splits, part)) for part in PARTS},
-        **{f"{part}_episodes": len(getattr(splits, part)) for part in PARTS},
+        **{name: sum(e.steps + 1 for e in part) for name, part in splits._asdict().items()},
+        **{f"{name}_episodes": len(part) for name, part in splits._asdict().items()},
     }

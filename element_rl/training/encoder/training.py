@@ -22,8 +22,7 @@ from element_rl.runs.watching import COMPILING, Interrupted, Progress, Watcher
 from element_rl.storage.files import read_arrays, write_arrays
 from element_rl.storage.trees import arrays_to_tree, tree_to_arrays
 from element_rl.training.encoder.config import PretrainConfig
-from element_rl.training.encoder.frames import FrameStore
-from element_rl.training.encoder.splits import Splits, batches, pair_indices
+from element_rl.training.encoder.frames import FrameStore, Splits, batches, pair_indices
 
 LOSSES = (
     "loss",
@@ -65,21 +64,14 @@ class EncoderTraining:
     ) -> None:
         self.config, self.run = config, run
         self.frames = store.frames()
-        self.pairs, self.validation_pairs = (
-            pair_indices(splits.training),
-            pair_indices(splits.validation),
-        )
+        self.pairs = pair_indices(splits.training)
+        self.validation_pairs = pair_indices(splits.validation)
         self.initial = make_stdim(jax.random.key(config.seed), frame_shape, config.network)
         self.optimiser = optax.adam(config.learning_rate)
         self.model = self.best = self.initial
         self.optimiser_state = self.optimiser.init(eqx.filter(self.model, eqx.is_array))
-        self.epoch, self.updates, self.best_epoch, self.best_loss, self.seconds = (
-            0,
-            0,
-            0,
-            np.inf,
-            0.0,
-        )
+        self.epoch = self.updates = self.best_epoch = 0
+        self.best_loss, self.seconds = np.inf, 0.0
         self.restore()
 
     def train(self, watch: Watcher, stop: Callable[[], bool]) -> None:
@@ -90,30 +82,25 @@ class EncoderTraining:
         while self.epoch < config.epochs and self.epoch - self.best_epoch < config.patience:
             began = time.perf_counter()
             training_loss = self.run_epoch()
-            validation = self.evaluate()
+            # in the same batches every time
+            validation = evaluate(self.model, self.frames, self.validation_pairs, config)
             self.epoch += 1
             if validation["loss"] < self.best_loss:
-                self.best, self.best_loss, self.best_epoch = (
-                    self.model,
-                    validation["loss"],
-                    self.epoch,
-                )
+                self.best, self.best_loss = self.model, validation["loss"]
+                self.best_epoch = self.epoch
             self.seconds += time.perf_counter() - began
             row = {
                 "step": self.epoch,
                 "seed": config.seed,
                 "updates": self.updates,
                 "training_loss": training_loss,
-            }
-            row |= {f"validation_{name}": value for name, value in validation.items()} | {
-                "wall_seconds": self.seconds
+                **{f"validation_{name}": value for name, value in validation.items()},
+                "wall_seconds": self.seconds,
             }
             self.run.append_metrics([row])
             self.save()
-            latest = {
-                "best_epoch": float(self.best_epoch),
-                **{name: float(value) for name, value in row.items()},
-            }
+            latest = {name: float(value) for name, value in row.items()}
+            latest["best_epoch"] = float(self.best_epoch)
             watch(Progress(self.epoch, config.epochs, self.updates / self.seconds, latest))
             if stop() and self.epoch < config.epochs:
                 raise Interrupted(self.epoch)
@@ -125,20 +112,13 @@ class EncoderTraining:
         for first, second in batches(
             self.frames, self.pairs, config.batch_size, config.epoch_updates, seed
         ):
+            pair = (jnp.asarray(first), jnp.asarray(second))
             self.model, self.optimiser_state, loss = _update(
-                self.model,
-                self.optimiser_state,
-                self.optimiser,
-                jnp.asarray(first),
-                jnp.asarray(second),
+                self.model, self.optimiser_state, self.optimiser, *pair
             )
             losses.append(loss)
             self.updates += 1
         return float(np.mean([float(loss) for loss in losses]))
-
-    def evaluate(self) -> dict[str, float]:
-        """Losses and accuracies on the validation episodes, in the same batches every time."""
-        return evaluate(self.model, self.frames, self.validation_pairs, self.config)
 
     def outcome(self) -> Outcome:
         return Outcome(
@@ -157,11 +137,8 @@ class EncoderTraining:
             arrays, _ = read_arrays(path)
             stored = {name: array for name, array in arrays.items() if name not in COUNTERS}
             state = arrays_to_tree(self._state(), stored, "state")
-            self.model, self.best, self.optimiser_state = (
-                state["model"],
-                state["best"],
-                state["optimiser"],
-            )
+            self.model, self.best = state["model"], state["best"]
+            self.optimiser_state = state["optimiser"]
             for name in COUNTERS:
                 setattr(self, name, arrays[name].item())
         self.run.truncate_metrics(self.epoch)

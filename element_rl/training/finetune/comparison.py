@@ -3,9 +3,11 @@ table and a figure.
 
     zero_shot_return      of the transferred policy, before it learns anything of the task
     final_return          mean over the last tenth of the steps
-    area_under_curve      of the return over the steps, divided by the steps: the mean return while learning
-    steps_to_reach        the first logged step at which the return, a mean over the last three lines, is at least the final
-                          return from scratch (mean over seeds); 0 where the zero-shot return is; none where it never is
+    area_under_curve      of the return over the steps, divided by the steps: the mean return while
+                          learning
+    steps_to_reach        the first logged step at which the return, a mean over the last three
+                          lines, is at least the final return from scratch (mean over seeds); 0
+                          where the zero-shot return is; none where it never is
 
 A line of metrics in which no episode ended has no return; the area takes it from its neighbours.
 """
@@ -27,9 +29,7 @@ SMOOTHED = 3  # lines of metrics in a running mean
 def write_comparison(folder: Path, transfer: dict[str, Any]) -> dict[str, Any]:
     """Compare FOLDER/transferred and FOLDER/scratch, both done; the summary."""
     # here: matplotlib takes a second that a run without comparison saves
-    from element_rl.plots import (
-        save_figure,
-    )
+    from element_rl.plots import save_figure
     from element_rl.plots.transfer import transfer_curves
 
     runs = {name: RunFolder.open(folder / name) for name in ("transferred", "scratch")}
@@ -96,10 +96,10 @@ def area_under_curve(
     steps: Int[np.ndarray, " T"], returns: Float[np.ndarray, " T"]
 ) -> float | None:
     """Each line stands for the steps since the line before it."""
-    known = np.isfinite(returns)
-    if not known.any():
+    has_return = np.isfinite(returns)
+    if not has_return.any():
         return None
-    filled = np.interp(steps, steps[known], returns[known])
+    filled = np.interp(steps, steps[has_return], returns[has_return])
     return float(np.average(filled, weights=np.diff(steps, prepend=0)))
 
 
@@ -123,61 +123,43 @@ def steps_to_reach(
 
 def table(summary: dict[str, Any]) -> str:
     """One line per seed and one of means, in Markdown."""
-    measures = ("final_return", "area_under_curve", "steps_to_reach")
-    reach = (
-        "never reached"
-        if summary["return_to_reach"] is None
-        else number_text(summary["return_to_reach"])
-    )
-    names = ("final return", "mean return over training", f"steps to a return of {reach}")
-    header = [
-        "seed",
-        "from step",
-        "zero-shot",
-        *(f"{name}: {run}" for name in names for run in ("transferred", "scratch")),
-    ]
+    target = summary["return_to_reach"]
+    reach = "never reached" if target is None else number_text(target)
+    measures = {
+        "final_return": "final return",
+        "area_under_curve": "mean return over training",
+        "steps_to_reach": f"steps to a return of {reach}",
+    }
+    columns = {
+        f"{words}: {run}": summary[run][name]
+        for name, words in measures.items()
+        for run in ("transferred", "scratch")
+    }
+    header = ["seed", "from step", "zero-shot", *columns]
     lines = [header, ["---:"] * len(header)]
     for index, seed in enumerate(summary["seeds"]):
-        numbers = [
-            summary[run][name][index] for name in measures for run in ("transferred", "scratch")
-        ]
-        lines.append(
-            [
-                str(seed),
-                f"{summary['transferred_step'][index]:,}",
-                number_text(summary["zero_shot_return"][index]),
-            ]
-            + [number_text(number) for number in numbers]
-        )
-    columns = [summary[run][name] for name in measures for run in ("transferred", "scratch")]
-    lines.append(
-        [
-            "mean",
-            "",
-            number_text(_mean(summary["zero_shot_return"])),
-            *(_mean_text(column) for column in columns),
-        ]
-    )
+        numbers = [summary["zero_shot_return"][index], *(c[index] for c in columns.values())]
+        step = f"{summary['transferred_step'][index]:,}"
+        lines.append([str(seed), step, *map(number_text, numbers)])
+    zero_shot = number_text(_mean(summary["zero_shot_return"]))
+    lines.append(["mean", "", zero_shot, *map(_mean_text, columns.values())])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def _mean(values: Sequence[float | int | None]) -> float | None:
     """None where any is missing: a mean over those that got there would flatter."""
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known and len(known) == len(values) else None
+    present = [value for value in values if value is not None]
+    return float(np.mean(present)) if present and len(present) == len(values) else None
 
 
 def number_text(value: float | int | None) -> str:
     """Small numbers with two digits after the point: a return may be between 0 and 1."""
-    return (
-        "–"
-        if value is None
-        else f"{value:,.0f}"
-        if abs(value) >= 100 or value == int(value)
-        else f"{value:,.2f}"
-    )
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:,.2f}"
 
 
 def _mean_text(values: Sequence[float | int | None]) -> str:
-    known = sum(value is not None for value in values)
-    return number_text(_mean(values)) if known == len(values) else f"{known} of {len(values)} seeds"
+    number = sum(value is not None for value in values)
+    all_there = number == len(values)
+    return number_text(_mean(values)) if all_there else f"{number} of {len(values)} seeds"

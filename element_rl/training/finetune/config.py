@@ -1,29 +1,14 @@
-"""The settings of fine-tuning, and the settings of SAC on a robot's task that follow from them
-(screens: `training.finetune.screens`)."""
+"""The settings of fine-tuning."""
 
-import dataclasses
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import numpy as np
 import tyro
 
-from element_rl.acting.host_policy import policy_widths
 from element_rl.agents.a3c import A3CConfig
 from element_rl.agents.sac import SACConfig
 from element_rl.agents.td3 import TD3Config
-from element_rl.envs.robots import HEALTH_OPTION
-from element_rl.envs.spec import EnvSpec
-from element_rl.runs.folder import RunError, RunFolder
-from element_rl.training.off_policy.config import (
-    ExploreConfig,
-    Resolved,
-    config_from_json,
-    parsed_options,
-    resolved,
-)
 
 # A run has to be named unless one is resumed, which tyro cannot know.
 RUN = tyro.conf.arg(metavar="RUN", help_behavior_hint="(required, unless --resume is given)")
@@ -111,104 +96,3 @@ class FinetuneConfig:
             raise ValueError(
                 f"--checkpoint takes best, last or a number of steps, got {self.checkpoint!r}."
             )
-
-
-def task_settings(config: FinetuneConfig, source: RunFolder) -> Resolved:
-    """Settings of SAC on the task of a run, from scratch; refused where the run's policies do not
-    fit."""
-    explored = _explored(source)
-    others = tuple({"sac", "td3", "a3c"} - {explored.agent})
-    refuse_given(config, others, f"{source.path} is a run of {explored.agent.upper()}")
-    policy, seeds = fitting_policy(config, source, explored.reward, explored.seeds)
-    learner: Any = getattr(config, explored.agent) or explored.learner
-    if (sizes := policy_widths(policy)[1:-1]) != tuple(learner.hidden_sizes):
-        raise ValueError(
-            f"The policies of {source.path} have hidden layers of {' '.join(map(str, sizes))} "
-            "units, not "
-            f"{' '.join(map(str, learner.hidden_sizes))}: leave --{explored.agent}.hidden-sizes "
-            "away."
-        )
-    own: dict[str, Any] = {explored.agent: learner}
-    task = ExploreConfig(
-        env=explored.env,
-        reward="extrinsic",
-        steps=config.steps,
-        seeds=seeds,
-        seed=explored.seed if config.seed is None else config.seed,
-        replay_size=config.replay_size or explored.replay_size,
-        chunk_steps=config.chunk_steps or explored.chunk_steps,
-        log_every=config.log_every,
-        checkpoint_every=config.checkpoint_every,
-        workers=explored.workers if config.workers is None else config.workers,
-        random_seeds=0,
-        reward_scale=explored.reward_scale if config.reward_scale is None else config.reward_scale,
-        env_options=_task_options(explored, config.env_options),
-        position=explored.position,
-        bounds=explored.bounds,
-        agent=explored.agent,
-        **own,
-    )
-    settings = resolved(task)
-    _refuse_other_spaces(source, policy, settings.spec)
-    return settings
-
-
-def fitting_policy(
-    config: FinetuneConfig, source: RunFolder, reward: str, agents: int
-) -> tuple[dict[str, np.ndarray], int]:
-    """A policy of a run with this reward and so many agents, for its shapes, and how many agents
-    are transferred."""
-    if reward == "random":
-        raise RunError(f"The run {source.path} acted at random: it has no policy to transfer.")
-    seeds = agents if config.seeds is None else config.seeds
-    if seeds > agents:
-        raise ValueError(
-            f"--seeds is {seeds}, but the run {source.path} has {agents} agents: take at most "
-            "these."
-        )
-    return source.load_policy(
-        int(config.checkpoint) if config.checkpoint.isdecimal() else None
-    ), seeds
-
-
-def refuse_given(config: FinetuneConfig, names: tuple[str, ...], reason: str) -> None:
-    """Complain of settings that mean nothing for this kind of run."""
-    for field in dataclasses.fields(config):
-        if field.name in names and getattr(config, field.name) != field.default:
-            raise ValueError(
-                f"--{field.name.replace('_', '-')} means nothing here: {reason}. Leave it away."
-            )
-
-
-def _explored(source: RunFolder) -> ExploreConfig:
-    try:
-        return config_from_json(source.config["settings"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise RunError(
-            f"{source.path} is not a run of element explore (its config.json has other settings): "
-            "give the folder of one."
-        ) from error
-
-
-def _task_options(explored: ExploreConfig, given: tuple[str, ...]) -> tuple[str, ...]:
-    """The run's options without the one that exploring adds by itself, under those given."""
-    added = f"{HEALTH_OPTION}=false" if explored.reward != "extrinsic" else None
-    # complains of what is no NAME=VALUE
-    parsed_options(dataclasses.replace(explored, env_options=given))
-    return merged_options((pair for pair in explored.env_options if pair != added), given)
-
-
-def merged_options(ours: Iterable[str], given: Iterable[str]) -> tuple[str, ...]:
-    """NAME=VALUE pairs, those given instead of ours of the same name."""
-    return tuple({pair.partition("=")[0]: pair for pair in (*ours, *given)}.values())
-
-
-def _refuse_other_spaces(source: RunFolder, policy: dict[str, np.ndarray], spec: EnvSpec) -> None:
-    takes, *_, gives = policy_widths(policy)
-    if (takes, gives) != (spec.observation_dim, spec.action_dim):
-        raise ValueError(
-            f"The policies of {source.path} take {takes} observations and give {gives} actions, "
-            f"but {spec.name} with these "
-            f"options has {spec.observation_dim} and {spec.action_dim}: use the environment "
-            "options of the run."
-        )

@@ -18,10 +18,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from element_rl.acting.collector import Chunk
-from element_rl.datasets.collecting.parts import ROW_FIELDS, Rows
-from element_rl.datasets.collecting.source import Source, replayed_episodes, source_of
+from element_rl.datasets.collecting.agents import TrainedAgents, agents_of
+from element_rl.datasets.collecting.chunks import ROW_FIELDS, EpisodeRows
+from element_rl.datasets.collecting.replays import replayed_episodes
 from element_rl.runs.folder import RunError, RunFolder
-from element_rl.training.off_policy.config import ExploreConfig, parsed_options
+from element_rl.storage.settings import named_values
+from element_rl.training.off_policy.config import ExploreConfig
+from element_rl.training.on_policy.config import OnPolicyConfig
 
 
 def kept_chunks(run: RunFolder, task: ExploreConfig) -> Iterator[Chunk]:
@@ -30,7 +33,7 @@ def kept_chunks(run: RunFolder, task: ExploreConfig) -> Iterator[Chunk]:
 
     The chunks have the shape of the collector's, so that storing them compiles nothing of its own.
     """
-    streams = _streams(_source(run, task), task.replay_size)
+    streams = _streams(_agents(run, task), task.replay_size)
     rows = 2 * task.chunk_steps
     for first in range(0, max(len(stream["final"]) for stream in streams), rows):
         cut = [
@@ -44,40 +47,40 @@ def kept_chunks(run: RunFolder, task: ExploreConfig) -> Iterator[Chunk]:
         )
 
 
-def refuse_other_experience(run: RunFolder, task: ExploreConfig) -> None:
+def refuse_other_experience(run: RunFolder, task: ExploreConfig | OnPolicyConfig) -> None:
     """Complain where a run has no experience, or that of another environment than the task's."""
-    source = _source(run, task)
-    here, there = parsed_options(task), source.env_options
-    for name, value in here.items():
+    agents = _agents(run, task)
+    there = agents.env_options
+    for name, value in named_values("--env-options", task.env_options, "").items():
         if name in there and there[name] == value:
             continue
-        known = name in there
         text, before = f"{name}={json.dumps(value)}", f"{name}={json.dumps(there.get(name))}"
+        explored, advice = f"with {before}", f"add --env-options {before} here"
+        if name not in there:
+            explored, advice = f"without {name}", f"leave {name} out here"
         raise ValueError(
             f"--replay kept needs experience of the task, but the run {run.path} explored "
-            f"{f'with {before}' if known else f'without {name}'} and the task has {text}: take "
-            "--replay fresh, explore with "
-            f"--env-options {text}, or "
-            f"{f'add --env-options {before} here' if known else f'leave {name} out here'}."
+            f"{explored} and the task has {text}: take --replay fresh, explore with --env-options "
+            f"{text}, or {advice}."
         )
     try:
-        next(replayed_episodes(source, None))
+        next(replayed_episodes(agents, None))
     except RunError as error:
         raise RunError(
             f"--replay kept found no experience in {run.path}, take --replay fresh: {error}"
         ) from error
 
 
-def _source(run: RunFolder, task: ExploreConfig) -> Source:
+def _agents(run: RunFolder, task: ExploreConfig | OnPolicyConfig) -> TrainedAgents:
     """The run with as many of its agents as there are on the task."""
-    source = source_of(run, env_options=(), of_the_task=False)
-    return dataclasses.replace(source, seeds=source.seeds[: task.seeds])
+    agents = agents_of(run, env_options=(), of_the_task=False)
+    return dataclasses.replace(agents, seeds=agents.seeds[: task.seeds])
 
 
-def _streams(source: Source, steps: int) -> list[Rows]:
-    """All records of each agent, one after the other; an agent without a complete episode has none."""
-    episodes: list[list[Rows]] = [[] for _ in source.seeds]
-    for agent, rows in replayed_episodes(source, steps):
+def _streams(agents: TrainedAgents, steps: int) -> list[EpisodeRows]:
+    """All records of each agent in time order; an agent without a complete episode has none."""
+    episodes: list[list[EpisodeRows]] = [[] for _ in agents.seeds]
+    for agent, rows in replayed_episodes(agents, steps):
         episodes[agent].append(
             rows | {"final": np.arange(len(rows["terminated"])) == len(rows["terminated"]) - 1}
         )

@@ -1,8 +1,5 @@
-"""What fine-tuning starts from: which checkpoint of a run, how well it does the task, and the
-agents made of it.
-
-    chosen_start    acts with the checkpoints in the task's environment and takes, for every agent, its own best
-    transplanted    fresh agents of SAC with the policies of these checkpoints
+"""What fine-tuning starts from: which checkpoint of a run each agent begins with, and how well it
+does the task.
 
 Actions are drawn from the policy unless told otherwise: so act the agents that train on from it,
 and the returns of the choice, of the zero-shot policy and of the learning curve are then of one
@@ -12,42 +9,40 @@ in the mean, too good. All checkpoints start from the same states.
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
-from element_rl.acting.evaluator import Evaluator, default_workers
-from element_rl.agents.contract import Agent
+from element_rl.acting.evaluator import Evaluator
 from element_rl.runs.folder import RunError, RunFolder
-from element_rl.runs.watching import Interrupted, Progress
-from element_rl.storage.trees import arrays_to_tree
+from element_rl.runs.watching import Interrupted, Progress, Watcher
 from element_rl.training.finetune.config import FinetuneConfig
-from element_rl.training.off_policy.config import ExploreConfig, parsed_options
-from element_rl.training.on_policy.config import OnPolicyConfig, env_options
+from element_rl.training.finetune.experience import refuse_other_experience
+from element_rl.training.finetune.tasks import Task
+from element_rl.training.finetune.transplants import gathered
 
 CHOICE, ZERO_SHOT = 0, 1  # in the seeds of episodes: what they are for
 POLL_SECONDS = 0.1
-AGENTS = "learner/agents"  # where a checkpoint's resume arrays have them
 
 
 def chosen_start(
-    config: FinetuneConfig,
-    source: RunFolder,
-    task: ExploreConfig | OnPolicyConfig,
-    watch: Callable[[Progress], None] = lambda progress: None,
+    task: Task,
+    watch: Watcher = lambda progress: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
     """The contents of transfer.json: the step that each agent's policy is taken from, and all
     returns."""
+    config, source, settings = task.config, task.source, task.settings
+    if config.replay == "kept":
+        refuse_other_experience(source, settings)
     steps = _candidate_steps(config, source)
-    seeds = [task.seed + index for index in range(task.seeds)]
+    seeds = [settings.seed + index for index in range(settings.seeds)]
     policies = [source.load_policy(step) for step in steps]
     choosing = config.checkpoint == "best"
     episodes = len(seeds) * config.episodes
     watch_episodes = _episode_watcher((choosing * len(steps) + 1) * episodes, watch, stop)
-    with _evaluator(task, episodes) as evaluator:
+    with task.evaluator(episodes) as evaluator:
 
         def returns(policy: dict[str, np.ndarray], purpose: int) -> Float[np.ndarray, "P E"]:
             return _returns(evaluator, policy, seeds, config, purpose, watch_episodes)
@@ -58,8 +53,7 @@ def chosen_start(
         )
         best = np.argmax(means, axis=0)  # the earliest of equals
         chosen = [steps[index] for index in best]
-        if isinstance(task, ExploreConfig):
-            _refuse_what_was_not_kept(config, source, chosen)
+        _refuse_what_was_not_kept(task, chosen)
         zero_shot = returns(gathered(policies, best), ZERO_SHOT)
     return {
         "transferred_from": {
@@ -67,8 +61,8 @@ def chosen_start(
             "reward": source.config.get("reward"),
             "steps": source.latest_checkpoint(),
         },
-        "env": task.env,
-        "env_options": task.env_options,
+        "env": settings.env,
+        "env_options": settings.env_options,
         "seeds": seeds,
         "checkpoint": config.checkpoint,
         "transferred_step": chosen,
@@ -79,67 +73,6 @@ def chosen_start(
             for step, of_seeds in zip(steps, tried, strict=False)
         ],
     }
-
-
-def transplanted(
-    agent: Agent,
-    agents: Any,
-    source: RunFolder,
-    transfer: dict[str, Any],
-    critics: Literal["fresh", "kept"] = "fresh",
-    temperature: Literal["fresh", "kept"] = "fresh",
-) -> Any:
-    """Fresh agents [P, ...] with the policies of their checkpoints and, where kept, the critics and
-    the temperature.
-
-    The optimiser of the actor is always fresh: its moments are those of another objective.
-    """
-    assert agent.with_policy is not None  # every agent that explores has one
-    steps = transfer["transferred_step"]
-    agents = agent.with_policy(agents, chosen_policies(source, transfer))
-    fields: list[str] = []
-    for part in (
-        name
-        for name, kept in (("critics", critics), ("temperature", temperature))
-        if kept == "kept"
-    ):
-        if part not in agent.parts:
-            raise ValueError(
-                f"--{part} kept means nothing here: the agent of {source.path} has no {part}."
-            )
-        fields += agent.parts[part]
-    if not fields:
-        return agents
-    stored = {
-        name: array[: len(steps)]
-        for name, array in source.load_resume()[0].items()
-        if name.startswith(AGENTS)
-    }
-    kept = {
-        name: arrays_to_tree(
-            getattr(agents, name),
-            {n: a for n, a in stored.items() if _is_in(n, f"{AGENTS}/{name}")},
-            f"{AGENTS}/{name}",
-        )
-        for name in fields
-    }
-    return _with(agents, **kept)
-
-
-def chosen_policies(source: RunFolder, transfer: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Parameters [P, ...] of every agent, each of its own checkpoint."""
-    steps = transfer["transferred_step"]
-    distinct = sorted(set(steps))
-    return gathered(
-        [source.load_policy(step) for step in distinct], [distinct.index(step) for step in steps]
-    )
-
-
-def _with(agents: Any, **fields: Any) -> Any:
-    """The agents with other fields; `dataclasses.replace` would take the population for one agent."""
-    return eqx.tree_at(
-        lambda tree: [getattr(tree, name) for name in fields], agents, list(fields.values())
-    )
 
 
 def _candidate_steps(config: FinetuneConfig, source: RunFolder) -> list[int]:
@@ -155,29 +88,16 @@ def _candidate_steps(config: FinetuneConfig, source: RunFolder) -> list[int]:
     return [planned[place] for place in sorted(places)]
 
 
-def _refuse_what_was_not_kept(
-    config: FinetuneConfig, source: RunFolder, chosen: Sequence[int]
-) -> None:
-    latest = source.latest_checkpoint()
-    for name, kept in (
-        ("critics", config.critics == "kept"),
-        ("temperature", config.temperature == "kept"),
-    ):
-        if kept and (others := sorted({step for step in chosen if step != latest})):
+def _refuse_what_was_not_kept(task: Task, chosen: Sequence[int]) -> None:
+    latest = task.source.latest_checkpoint()
+    others = sorted({step for step in chosen if step != latest})
+    for name in task.in_newest_only:
+        if getattr(task.config, name) == "kept" and others:
             raise RunError(
-                f"--{name} kept needs the newest checkpoint of {source.path}, step {latest}, which "
-                "alone has them, but step "
-                f"{others[0]} is transferred: add --checkpoint last, or take --{name} fresh."
+                f"--{name} kept needs the newest checkpoint of {task.source.path}, step {latest}, "
+                f"which alone has them, but step {others[0]} is transferred: add --checkpoint "
+                f"last, or take --{name} fresh."
             )
-
-
-def _evaluator(task: ExploreConfig | OnPolicyConfig, episodes: int) -> Evaluator:
-    # its workers are per agent, more than cores: they wait for one another in turns
-    if isinstance(task, OnPolicyConfig):
-        workers = default_workers(episodes) if task.workers else 0
-        return Evaluator(task.env, env_options(task), workers)
-    workers = default_workers(episodes) if task.workers is None else min(task.workers, episodes)
-    return Evaluator(task.env, parsed_options(task), workers)
 
 
 def _returns(
@@ -203,17 +123,7 @@ def _returns(
     return returns
 
 
-def gathered(policies: Sequence[dict[str, np.ndarray]], which: Any) -> dict[str, np.ndarray]:
-    """One population of which agent p is that of policies[which[p]]."""
-    return {
-        name: np.stack([policies[index][name][agent] for agent, index in enumerate(which)])
-        for name in policies[0]
-    }
-
-
-def _episode_watcher(
-    total: int, watch: Callable[[Progress], None], stop: Callable[[], bool]
-) -> Callable[[int], None]:
+def _episode_watcher(total: int, watch: Watcher, stop: Callable[[], bool]) -> Callable[[int], None]:
     done, began = [0], time.perf_counter()
 
     def watch_episodes(more: int) -> None:
@@ -223,7 +133,3 @@ def _episode_watcher(
             raise Interrupted(0)
 
     return watch_episodes
-
-
-def _is_in(name: str, place: str) -> bool:
-    return name == place or name.startswith(f"{place}/")

@@ -6,38 +6,34 @@ demonstrates the highest task-driven rewards at these checkpoints is selected fo
 agent of a run acts in the task's environment with its checkpoints; SAC with the extrinsic reward
 (on screens: A3C) starts from the best, and for comparison from nothing, on as many steps.
 
-    FOLDER/transferred/     a run as the explorer's command makes them, from the transferred policies; transfer.json says which
+    FOLDER/transferred/     a run as the explorer's command makes them, from the transferred
+                            policies; transfer.json says which
     FOLDER/scratch/         the same from fresh agents
     FOLDER/summary.json, table.md, figures/transfer.png, .svg       the two beside each other
 
-Without the comparison FOLDER itself is the transferred run. What is transferred and how:
-`training.finetune.start`, and for screens `training.finetune.screens`.
+Without the comparison FOLDER itself is the transferred run. `training.finetune.start` chooses,
+`training.finetune.tasks` says what is transferred and how.
 """
 
 import dataclasses
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 from element_rl.runs.folder import RunError, RunFolder
-from element_rl.runs.kinds import kind_of
 from element_rl.runs.provenance import config_difference
-from element_rl.runs.watching import TRANSFER
-from element_rl.runs.watching import Progress as RunProgress
-from element_rl.runs.watching import Watcher as RunWatcher
+from element_rl.runs.watching import TRANSFER, Progress
 from element_rl.storage.files import json_text, read_json_object, to_json, write_json
 from element_rl.storage.locks import create_locked
 from element_rl.storage.settings import settings_from_json
 from element_rl.training.finetune.comparison import write_comparison
 from element_rl.training.finetune.config import FinetuneConfig
-from element_rl.training.finetune.robots import OnRobots
-from element_rl.training.finetune.screens import OnScreens
-from element_rl.training.off_policy.config import ExploreConfig
-from element_rl.training.on_policy.config import OnPolicyConfig
+from element_rl.training.finetune.start import chosen_start
+from element_rl.training.finetune.tasks import task_of, trained
 
 Stage = Literal["choosing", "transferred", "scratch"]
-Watcher = Callable[[Stage, RunProgress], None]  # of "choosing" the steps are episodes
+Watcher = Callable[[Stage, Progress], None]  # of "choosing" the steps are episodes
 
 
 def finetune(
@@ -54,64 +50,36 @@ def finetune(
     `resume`: go on with what is in the folder, if anything is. Raises `Interrupted` at a checkpoint
     when told to stop.
     """
-    form = form_of(config)
+    task = task_of(config)
     stored = stored_transfer(folder)
-    _refuse_other(config, folder, stored, resume)
-    transfer = stored or to_json(form.chosen(lambda progress: watch("choosing", progress), stop))
+    _refuse_other_finetuning(config, folder, stored, resume)
+    transfer = stored or to_json(
+        chosen_start(task, lambda progress: watch("choosing", progress), stop)
+    )
     home = folder / "transferred" if config.compare else folder
-    transfer = _kept(config, folder, home, transfer, stored is None, resume)
+    transfer = _write_transfer(config, folder, home, transfer, stored is None, resume)
 
-    def trained(
+    def done(
         stage: Stage, path: Path, start: dict[str, Any] | None, facts: Mapping[str, Any]
     ) -> dict[str, Any]:
         written = RunFolder.open(path).read_summary() if (path / "config.json").exists() else {}
-        if written.get("steps", 0) >= form.task.steps and written.keys() >= facts.keys():
+        if written.get("steps", 0) >= task.settings.steps and written.keys() >= facts.keys():
             return written
-        return form.trained(
-            path, start, facts, lambda progress: watch(stage, progress), stop, wait_seconds
-        )
+
+        def watch_stage(progress: Progress) -> None:
+            watch(stage, progress)
+
+        return trained(task, path, start, facts, watch_stage, stop, wait_seconds)
 
     facts = {
         name: transfer[name]
         for name in ("zero_shot_return", "transferred_step", "transferred_from")
     }
-    summary = trained("transferred", home, transfer, facts)
+    summary = done("transferred", home, transfer, facts)
     if not config.compare:
         return summary
-    trained("scratch", folder / "scratch", None, {})
+    done("scratch", folder / "scratch", None, {})
     return write_comparison(folder, transfer)
-
-
-@runtime_checkable
-class Form(Protocol):
-    """How runs of one kind are fine-tuned."""
-
-    @property
-    def task(self) -> ExploreConfig | OnPolicyConfig:
-        """Settings of agents that learn the task from scratch."""
-
-    def chosen(self, watch: RunWatcher, stop: Callable[[], bool]) -> dict[str, Any]:
-        """The contents of transfer.json: which checkpoint each agent begins with, and the returns
-        it was chosen by."""
-
-    def trained(
-        self,
-        path: Path,
-        transfer: dict[str, Any] | None,
-        facts: Mapping[str, Any],
-        watch: RunWatcher,
-        stop: Callable[[], bool],
-        wait_seconds: float,
-    ) -> dict[str, Any]:
-        """The summary of the run in a folder, with these facts. It is begun, as `transfer` says or
-        from scratch, or continued."""
-
-
-def form_of(config: FinetuneConfig) -> Form:
-    """By the kind of the run; what is wrong with the settings is said here."""
-    source = RunFolder.open(config.run)
-    form = OnScreens if kind_of(source.config) == "on-policy" else OnRobots
-    return form(config, source)
 
 
 def stored_transfer(folder: Path) -> dict[str, Any] | None:
@@ -123,7 +91,7 @@ def stored_transfer(folder: Path) -> dict[str, Any] | None:
     return None
 
 
-def _kept(
+def _write_transfer(
     config: FinetuneConfig,
     folder: Path,
     home: Path,
@@ -144,7 +112,7 @@ def _kept(
         os.close(create_locked(home / TRANSFER, json_text(written)))
     except FileExistsError:
         first = stored_transfer(folder)
-        _refuse_other(config, folder, first, resume)
+        _refuse_other_finetuning(config, folder, first, resume)
         return first or transfer
     return transfer
 
@@ -153,7 +121,7 @@ def steps_finished(config: FinetuneConfig, folder: Path) -> int:
     """Steps of a fine-tuning in a folder with which all of it is done; 0 where it is not, or was
     begun otherwise."""
     stored = stored_transfer(folder)
-    _refuse_other(config, folder, stored, resume=True)
+    _refuse_other_finetuning(config, folder, stored, resume=True)
     if stored is None or not (folder / "summary.json").exists():
         return 0
     summary = read_json_object(folder / "summary.json")
@@ -165,7 +133,7 @@ def steps_finished(config: FinetuneConfig, folder: Path) -> int:
     return int(summary["steps"]) if compared and "zero_shot_return" in summary else 0
 
 
-def _refuse_other(
+def _refuse_other_finetuning(
     config: FinetuneConfig, folder: Path, stored: dict[str, Any] | None, resume: bool
 ) -> None:
     """Nothing is begun over something else, and nothing continued with other settings."""

@@ -1,6 +1,6 @@
 """The device side of offline learning: a population, its data, and the one program that trains it.
 
-One call makes many updates of all agents: each draws a batch from its own share of the rows and
+One call makes many updates of all agents: each draws a batch from its own portion of the rows and
 learns from it. Metrics are summed on the device until they are asked for. The number of updates is
 an argument, so one compilation serves every call.
 """
@@ -17,11 +17,18 @@ from jaxtyping import Array, Float, Int, UInt
 from element_rl.agents import behaviour_cloning, cql, discrete_cloning, discrete_cql
 from element_rl.agents.contract import Agent
 from element_rl.agents.networks import over_population
+from element_rl.training.offline.batches import (
+    DevicePortion,
+    DeviceRows,
+    device_portions,
+    rows_of,
+    sample,
+)
 from element_rl.training.offline.config import OfflineConfig
-from element_rl.training.offline.data import Part, Rows, Share, Source, rows_of, sample, shares_of
+from element_rl.training.offline.data import OfflineData, Portion
 
 
-def make_agent(config: OfflineConfig, source: Source) -> Agent:
+def make_agent(config: OfflineConfig, source: OfflineData) -> Agent:
     """What `config.algorithm` means for this data."""
     shape, actions = source.observation_shape, source.num_actions
     if source.discrete and config.algorithm == "bc":
@@ -34,16 +41,16 @@ def make_agent(config: OfflineConfig, source: Source) -> Agent:
 
 
 class OfflineLearner:
-    """Agents that learn each from its own part of the data; `seeds` and `parts` [P]."""
+    """Agents that learn each from its own portion of the data; `seeds` and `portions` [P]."""
 
     def __init__(
-        self, agent: Agent, rows: Rows, parts: Sequence[Part], seeds: Sequence[int]
+        self, agent: Agent, rows: DeviceRows, portions: Sequence[Portion], seeds: Sequence[int]
     ) -> None:
-        self.agent, self._rows, self._parts = agent, rows, parts
-        self._shares = shares_of(parts)
+        self.agent, self._rows, self.portions, self.seeds = agent, rows, portions, seeds
+        self._device_portions = device_portions(portions)
         self._seeds = jnp.asarray(seeds, jnp.uint32)
         self.agents = jax.vmap(lambda seed: agent.create(jax.random.key(seed)))(self._seeds)
-        self.sums = {name: jnp.zeros(len(parts)) for name in agent.metric_names}
+        self.sums = {name: jnp.zeros(len(portions)) for name in agent.metric_names}
         self.updates = 0
         self._updates = jax.jit(partial(_updates, agent), donate_argnums=(0, 1))
         self._policy = jax.jit(agent.policy)
@@ -56,7 +63,7 @@ class OfflineLearner:
             self.agents,
             self.sums,
             self._rows,
-            self._shares,
+            self._device_portions,
             self._seeds,
             np.uint32(self.updates),
             np.int32(count),
@@ -69,7 +76,7 @@ class OfflineLearner:
     def take_sums(self) -> dict[str, Float[np.ndarray, " P"]]:
         """Metrics summed over the updates since they were last taken."""
         sums = {name: np.asarray(value) for name, value in self.sums.items()}
-        self.sums = {name: jnp.zeros(len(self._parts)) for name in self.agent.metric_names}
+        self.sums = {name: jnp.zeros(len(self.portions)) for name in self.agent.metric_names}
         return sums
 
     def parameters(self) -> dict[str, np.ndarray]:
@@ -80,7 +87,7 @@ class OfflineLearner:
             for name, array in jax.device_get(self._policy(self.agents)).items()
         }
         mean, deviation = (
-            np.stack([getattr(part, name) for part in self._parts])
+            np.stack([getattr(portion, name) for portion in self.portions])
             for name in ("mean", "deviation")
         )
         if mean.shape[1]:
@@ -89,12 +96,12 @@ class OfflineLearner:
         return parameters
 
 
-def make_learner(config: OfflineConfig, source: Source) -> OfflineLearner:
-    """A fresh population: `config.seeds` agents for each part, part by part."""
-    parts = [part for part in source.parts for _ in range(config.seeds)]
-    seeds = [config.seed + agent for agent in range(len(parts))]
+def make_learner(config: OfflineConfig, source: OfflineData) -> OfflineLearner:
+    """A fresh population: `config.seeds` agents for each portion, portion by portion."""
+    portions = [portion for portion in source.portions for _ in range(config.seeds)]
+    seeds = [config.seed + agent for agent in range(len(portions))]
     return OfflineLearner(
-        make_agent(config, source), rows_of(source, config.reward_scale), parts, seeds
+        make_agent(config, source), rows_of(source, config.reward_scale), portions, seeds
     )
 
 
@@ -114,8 +121,8 @@ def _updates(
     functions: Agent,
     agents: Any,
     sums: dict[str, Float[Array, " P"]],
-    rows: Rows,
-    shares: Share,
+    rows: DeviceRows,
+    portions: DevicePortion,
     seeds: UInt[Array, " P"],
     first: UInt[Array, ""],
     count: Int[Array, ""],
@@ -123,16 +130,16 @@ def _updates(
     """`count` updates of all agents from update `first` on; the last value is there to be waited
     for."""
 
-    def one(agent: Any, share: Share, seed: Array, index: Array) -> Any:
+    def one(agent: Any, portion: DevicePortion, seed: Array, index: Array) -> Any:
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 2), index)
         sample_key, update_key = jax.random.split(key)
-        batch = sample(rows, share, sample_key, functions.batch_size, functions.frame_stack)
+        batch = sample(rows, portion, sample_key, functions.batch_size, functions.frame_stack)
         return functions.update(agent, batch, update_key)
 
     def step(turn: Array, carry: tuple[Any, dict[str, Array]]) -> tuple[Any, dict[str, Array]]:
         agents, sums = carry
         index = jnp.broadcast_to(first + turn.astype(jnp.uint32), seeds.shape)
-        agents, metrics = over_population(one)(agents, shares, seeds, index)
+        agents, metrics = over_population(one)(agents, portions, seeds, index)
         return agents, {name: total + metrics[name] for name, total in sums.items()}
 
     agents, sums = jax.lax.fori_loop(0, count, step, (agents, sums))

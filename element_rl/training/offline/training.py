@@ -14,7 +14,7 @@ import contextlib
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from element_rl.runs.provenance import commit, hardware, versions
 from element_rl.runs.watching import COMPILING, Interrupted, Progress, Watcher
 from element_rl.storage.trees import arrays_to_tree, tree_to_arrays
 from element_rl.training.offline.config import OfflineConfig
-from element_rl.training.offline.data import Part, Source, load_source
+from element_rl.training.offline.data import OfflineData, load_data
 from element_rl.training.offline.learner import make_agent, make_learner
 
 # `seed` tells agents apart; `dataset` counts from 0, in the order of the settings; `agent` is the
@@ -97,9 +97,9 @@ def reopen_offline_run(config: OfflineConfig, folder: Path) -> RunFolder:
     return reopen_run("offline", config, folder, columns, may_differ)
 
 
-def resolved_offline(config: OfflineConfig) -> tuple[OfflineConfig, Source]:
+def resolved_offline(config: OfflineConfig) -> tuple[OfflineConfig, OfflineData]:
     """The settings with nothing left open, and the data."""
-    source = load_source(config)
+    source = load_data(config)
     options = tuple(f"{name}={json.dumps(value)}" for name, value in source.env_options.items())
     config = dataclasses.replace(
         config,
@@ -111,7 +111,7 @@ def resolved_offline(config: OfflineConfig) -> tuple[OfflineConfig, Source]:
     return config, source
 
 
-def offline_columns(config: OfflineConfig, source: Source) -> tuple[str, ...]:
+def offline_columns(config: OfflineConfig, source: OfflineData) -> tuple[str, ...]:
     """The header of metrics.csv."""
     return (*FIRST_COLUMNS, *make_agent(config, source).metric_names, *LAST_COLUMNS)
 
@@ -119,19 +119,15 @@ def offline_columns(config: OfflineConfig, source: Source) -> tuple[str, ...]:
 class OfflineTraining:
     """A population in training."""
 
-    def __init__(self, config: OfflineConfig, source: Source, run: RunFolder) -> None:
+    def __init__(self, config: OfflineConfig, source: OfflineData, run: RunFolder) -> None:
         self.config, self.run = config, run
         self.learner = make_learner(config, source)
-        self.parts: Sequence[Part] = [part for part in source.parts for _ in range(config.seeds)]
-        self.seeds = [config.seed + agent for agent in range(len(self.parts))]
+        self.portions, self.seeds = self.learner.portions, self.learner.seeds
         self.evaluator: Evaluator | None = None
         if config.evaluate:
-            episodes = config.episodes * len(self.parts)
-            workers = (
-                default_workers(episodes)
-                if config.workers is None
-                else min(config.workers, episodes)
-            )
+            episodes = config.episodes * len(self.portions)
+            given = config.workers
+            workers = default_workers(episodes) if given is None else min(given, episodes)
             self.evaluator = Evaluator(
                 source.env, source.env_options, workers, source.make_environment
             )
@@ -154,14 +150,9 @@ class OfflineTraining:
         watch(self._progress(doing=COMPILING if self.step < config.steps else ""))
         while self.step < config.steps:
             began = time.perf_counter()
-            ends = (
-                config.steps,
-                *(
-                    _next(self.step, every)
-                    for every in (config.evaluate_every, config.checkpoint_every)
-                ),
-            )
-            self.learner.update(min(config.chunk_updates, min(ends) - self.step))
+            intervals = (config.evaluate_every, config.checkpoint_every)
+            end = min(config.steps, *((self.step // every + 1) * every for every in intervals))
+            self.learner.update(min(config.chunk_updates, end - self.step))
             done = self.step >= config.steps
             if done or self.step % config.evaluate_every == 0:
                 self._begin_line(began)
@@ -223,10 +214,10 @@ class OfflineTraining:
             "algorithm": config.algorithm,
             "steps": self.step,
             "seeds": self.seeds,
-            "datasets": [config.datasets[part.dataset] for part in self.parts],
-            "agents": [part.agent for part in self.parts],
-            "transitions": [part.count for part in self.parts],
-            "behaviour_return": [part.behaviour_return for part in self.parts],
+            "datasets": [config.datasets[portion.dataset] for portion in self.portions],
+            "agents": [portion.agent for portion in self.portions],
+            "transitions": [portion.count for portion in self.portions],
+            "behaviour_return": [portion.behaviour_return for portion in self.portions],
             **final,
             "score_range": config.score_range,
             "wall_seconds": self.seconds,
@@ -251,10 +242,10 @@ class OfflineTraining:
             "wall_seconds": seconds,
         }
         self._unwritten = [
-            {"step": self.step, "seed": seed, "dataset": part.dataset, "agent": part.agent}
+            {"step": self.step, "seed": seed, "dataset": portion.dataset, "agent": portion.agent}
             | {name: values[index] for name, values in losses.items()}
             | timing
-            for index, (seed, part) in enumerate(zip(self.seeds, self.parts, strict=True))
+            for index, (seed, portion) in enumerate(zip(self.seeds, self.portions, strict=True))
         ]
         self.logged = self.step
         if self.evaluator is not None:
@@ -270,11 +261,9 @@ class OfflineTraining:
             return
         if self.evaluator is not None:
             returns, lengths = self.evaluator.wait()
-            for row, own_returns, own_lengths in zip(
-                self._unwritten, returns, lengths, strict=True
-            ):
-                mean = float(np.mean(own_returns))
-                row |= {"extrinsic_return": mean, "episode_length": float(np.mean(own_lengths))}
+            for agent, row in enumerate(self._unwritten):
+                mean = float(np.mean(returns[agent]))
+                row |= {"extrinsic_return": mean, "episode_length": float(np.mean(lengths[agent]))}
                 if self.config.score_range is not None:
                     random, expert = self.config.score_range
                     row["normalised_score"] = (mean - random) / (expert - random)
@@ -284,7 +273,3 @@ class OfflineTraining:
             name: float(np.mean([row[name] for row in self._unwritten])) for name in numbers
         }
         self._unwritten = []
-
-
-def _next(step: int, every: int) -> int:
-    return (step // every + 1) * every
