@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 
 from element_rl import __version__
 from element_rl.acting.cores import usable_cores
-from element_rl.doctor.findings import Finding
+from element_rl.doctor.findings import Finding, checked
 from element_rl.runs.provenance import versions
 
 DISTRIBUTION = "element-rl"
@@ -45,37 +45,23 @@ def check_installation(out: Path) -> Iterator[Finding]:
 
 def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> Finding:
     """Python is new enough."""
-    said = f"Python {'.'.join(map(str, version))}, element-rl {__version__}."
-    if version[:2] < OLDEST_PYTHON:
-        return Finding(
-            "Python",
-            "fail",
-            said,
-            "Install Python 3.11 or newer and make a new environment with it.",
-        )
-    return Finding("Python", "ok", said)
+    sentence = f"Python {'.'.join(map(str, version))}, element-rl {__version__}."
+    advice = "Install Python 3.11 or newer and make a new environment with it."
+    return checked("Python", version[:2] >= OLDEST_PYTHON, sentence, advice, {}, status="fail")
 
 
 def check_packages(distribution: str = DISTRIBUTION) -> Finding:
     """Everything the package needs is there, in versions that go together."""
     found = versions()
-    said = ", ".join(
+    listed = ", ".join(
         f"{name} {found[name] or 'missing'}"
         for name in ("jax", "numpy", "gymnasium", "mujoco", "faiss")
     )
     broken = [*broken_requirements(distribution), *mismatched_plugins(), *_two_of_one_kind()]
-    if broken:
-        wrong = "; ".join(broken)
-        advice = f"Install again what belongs together: pip install --upgrade {distribution}"
-        return Finding(
-            "packages", "fail", f"{wrong}.", advice, {"versions": found, "broken": broken}
-        )
-    return Finding(
-        "packages",
-        "ok",
-        f"{said}; all requirements are met.",
-        values={"versions": found, "broken": []},
-    )
+    sentence = f"{'; '.join(broken)}." if broken else f"{listed}; all requirements are met."
+    advice = f"Install again what belongs together: pip install --upgrade {distribution}"
+    values = {"versions": found, "broken": broken}
+    return checked("packages", not broken, sentence, advice, values, status="fail")
 
 
 def broken_requirements(distribution: str) -> list[str]:
@@ -121,12 +107,8 @@ def mismatched_plugins() -> list[str]:
 
 
 def _two_of_one_kind() -> list[str]:
-    names = [name for name in ("faiss-cpu", "faiss-gpu") if _is_installed(name)]
-    return (
-        ["faiss-cpu and faiss-gpu overwrite each other, and both are there"]
-        if len(names) > 1
-        else []
-    )
+    both = _is_installed("faiss-cpu") and _is_installed("faiss-gpu")
+    return ["faiss-cpu and faiss-gpu overwrite each other, and both are there"] if both else []
 
 
 def _is_installed(distribution: str) -> bool:
@@ -167,7 +149,8 @@ def check_threads(quota_file: Path = Path("/sys/fs/cgroup/cpu.max")) -> Finding:
     }
     if allowed < cores:
         sentence = f"{said} can be seen, but this process may use only {allowed:g} of them."
-        advice = f"Set OMP_NUM_THREADS={max(int(allowed), 1)}: more threads than cores wait for each other."
+        threads = max(int(allowed), 1)
+        advice = f"Set OMP_NUM_THREADS={threads}: more threads than cores wait for each other."
         if openmp is None or not openmp.isdigit() or int(openmp) > allowed:
             return Finding("threads", "warn", sentence, advice, values)
     if openmp is not None and openmp.isdigit() and int(openmp) > cores:
@@ -218,18 +201,12 @@ def check_disk(out: Path) -> Finding:
             os.fsync(file.fileno())
         free = shutil.disk_usage(existing).free
     except OSError as error:
-        said = f"Nothing can be written to {existing} ({error.strerror})."
-        return Finding(
-            "disk",
-            "fail",
-            said,
-            "Go to another folder, or give one that can be written with --out.",
-        )
-    said = f"Runs can be written to {out}; {free / 1e9:,.0f} GB are free."
-    if free < LITTLE_SPACE:
-        advice = "Make room, or keep runs small: --replay-size 100000 --checkpoint-every N."
-        return Finding("disk", "warn", said, advice, {"free_bytes": free})
-    return Finding("disk", "ok", said, values={"free_bytes": free})
+        sentence = f"Nothing can be written to {existing} ({error.strerror})."
+        advice = "Go to another folder, or give one that can be written with --out."
+        return Finding("disk", "fail", sentence, advice)
+    sentence = f"Runs can be written to {out}; {free / 1e9:,.0f} GB are free."
+    advice = "Make room, or keep runs small: --replay-size 100000 --checkpoint-every N."
+    return checked("disk", free >= LITTLE_SPACE, sentence, advice, {"free_bytes": free})
 
 
 def check_mujoco(env: str = "Hopper-v5") -> Finding:
@@ -245,10 +222,6 @@ def check_mujoco(env: str = "Hopper-v5") -> Finding:
         said = f"{env} cannot be stepped: {type(error).__name__}: {error}"
         return Finding("MuJoCo", "fail", said, "pip install --upgrade mujoco gymnasium")
     if not np.isfinite(observations).all():
-        return Finding(
-            "MuJoCo",
-            "fail",
-            f"{env} observes numbers that are not finite.",
-            "pip install --upgrade mujoco",
-        )
+        sentence = f"{env} observes numbers that are not finite."
+        return Finding("MuJoCo", "fail", sentence, "pip install --upgrade mujoco")
     return Finding("MuJoCo", "ok", f"{env} steps.")

@@ -4,18 +4,21 @@ is left alone.
     env = ExplorationInfo(gymnasium.make("Ant-v5"))
     envs = VectorExplorationInfo(gymnasium.make_vec("Ant-v5", num_envs=8))
 
-    info["novelty"]           every step: log(1 + ‖distances to the k nearest states of earlier episodes‖)   (Eq. 15);
-                              0 while no episode has ended
-    info["coverage"]          every step: cells of position space visited since the wrapper was made; where there is a position
-    info["episode_entropy"]   at the end of an episode: its matrix-based Rényi entropy in bits, as `element evaluate` has it
+    info["novelty"]           every step: log(1 + ‖distances to the k nearest states of earlier
+                              episodes‖), Eq. 15; 0 while no episode has ended
+    info["coverage"]          every step, where there is a position: cells of position space visited
+                              since the wrapper was made
+    info["episode_entropy"]   at the end of an episode: its matrix-based Rényi entropy in bits, as
+                              `element evaluate` has it
 
 States are those of `element_rl.integrations`: a random embedding of the observation, the position
 and the orientation of robots that the library knows, or the result of one's own function. They are
 counted after every step, not at the reset. Where there is a position, these are its cells:
 
-    bounds given, or a robot's, or those of the observation's columns if finite    `cells` along each axis; what lies outside
-                                                                                   is counted in the cells of the border
-    otherwise                                                                      cells of side 1, without any border
+    with bounds    `cells` along each axis; what lies outside is counted in the cells of the border
+    without        cells of side 1, without any border
+
+Bounds are those given, or a robot's, or those of the observation's columns if they are finite.
 
 Several environments of a `VectorExplorationInfo` share one memory and one map; wrapped one by one,
 each has its own.
@@ -34,9 +37,16 @@ from jaxtyping import Array, Bool, Float, Int
 from element_rl.entropy import renyi_entropy
 from element_rl.envs.positions import Pairs, checked_bounds, column_bounds
 from element_rl.envs.robots import EnvSpec, describe
-from element_rl.integrations.observations import Encoding, Infos, StateFunction, StateSource
+from element_rl.integrations.observations import (
+    Encoding,
+    Infos,
+    StateFunction,
+    StateSource,
+    each_part,
+    stacked,
+)
 from element_rl.memory import Memory, make_memory
-from element_rl.rewards.element_on_policy import padded_length
+from element_rl.rewards.on_rollouts import padded_length
 
 
 class ExplorationInfo(gymnasium.Wrapper, RecordConstructorArgs):
@@ -147,7 +157,11 @@ class VectorExplorationInfo(gymnasium.vector.VectorWrapper):
         seen, told = [], []
         for row in rows.tolist():
             final = self.autoreset_mode is AutoresetMode.SAME_STEP and ended[row]
-            seen.append(infos["final_obs"][row] if final else _row(observations, row))
+            seen.append(
+                infos["final_obs"][row]
+                if final
+                else each_part(lambda part, row=row: part[row], observations)
+            )
             told.append(_info_of(infos["final_info"] if final else infos, row))
         novelty, entropy = (
             self.record.see(rows, stacked(seen), told, ended[rows])
@@ -339,19 +353,6 @@ def _bounds_of(space: gymnasium.Space, places: StateSource) -> Pairs | None:
         return None
     known = [pair for pair in column_bounds(space, places.position) if pair is not None]
     return known if len(known) == len(places.position) else None
-
-
-def stacked(observations: Sequence[Any]) -> Any:
-    """Observations [B, ...] of single ones; of dictionaries, a dictionary."""
-    if isinstance(observations[0], Mapping):
-        return {name: stacked([one[name] for one in observations]) for name in observations[0]}
-    return np.stack([np.asarray(one) for one in observations])
-
-
-def _row(observations: Any, row: int) -> Any:
-    if isinstance(observations, Mapping):
-        return {name: _row(part, row) for name, part in observations.items()}
-    return observations[row]
 
 
 def _info_of(infos: Mapping[str, Any], row: int) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Replay buffers for Stable-Baselines3 and SBX whose batches carry an intrinsic reward.
 
-    model = SAC("MlpPolicy", env, replay_buffer_class=IntrinsicReplayBuffer, replay_buffer_kwargs=dict(reward="element"))
+    SAC("MlpPolicy", env, replay_buffer_class=IntrinsicReplayBuffer)
 
 Every `add` tells the bonus what happened; every `sample` lets it learn once from the batch and puts
 its reward in the place of the environment's, or adds it. The bonus sees the observations of the
@@ -23,7 +23,8 @@ from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
 
-from element_rl.integrations import IntrinsicReward
+from element_rl.integrations.observations import each_part
+from element_rl.integrations.replayed import IntrinsicReward
 
 
 class IntrinsicReplayBuffer(ReplayBuffer):
@@ -58,10 +59,8 @@ class IntrinsicReplayBuffer(ReplayBuffer):
         reward: element, rnd, ngu, re3, rise, apt, icm, e3b, or FILE.py:FUNCTION. weight: times the
         intrinsic reward. intrinsic_only: without the environment's reward; False adds it.
         total_steps: the `total_timesteps` of `learn`; sizes ELEMENT's update windows and memory.
-        None: the windows grow
-            with the run, from step 1,000 on.
-        max_episode_steps, env_id, position, states, recent_scale, seed, options: see
-        `IntrinsicReward`.
+        None: the windows grow with the run, from step 1,000 on. max_episode_steps, env_id,
+        position, states, recent_scale, seed, options: see `IntrinsicReward`.
         """
         _refuse_unsupported(self, observation_space, optimize_memory_usage, unknown)
         super().__init__(
@@ -95,10 +94,8 @@ class IntrinsicReplayBuffer(ReplayBuffer):
         )
         # whether an episode is under way in each environment
         self._runs = np.zeros(self.n_envs, bool)
-        self._latest: tuple[np.ndarray, dict[str, float]] = (
-            np.zeros(0, np.int64),
-            {},
-        )  # numbers and means of a batch
+        # numbers and means of a batch
+        self._latest: tuple[np.ndarray, dict[str, float]] = (np.zeros(0, np.int64), {})
         self._said_to_wait = False
 
     def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any) -> None:
@@ -129,7 +126,7 @@ class IntrinsicReplayBuffer(ReplayBuffer):
         if not self.intrinsic_only:
             rewards = self._normalize_reward(self.rewards[rows, envs], env) + rewards
         for name in ("observations", "next_observations"):
-            data[name] = _to_torch(self, self._normalize_obs(data[name], env))
+            data[name] = each_part(self.to_torch, self._normalize_obs(data[name], env))
         data["actions"] = self.to_torch(data["actions"])
         data["dones"] = self.to_torch(data["dones"].reshape(-1, 1))
         data["rewards"] = self.to_torch(rewards.astype(np.float32).reshape(-1, 1))
@@ -248,9 +245,8 @@ class IntrinsicReplayBuffer(ReplayBuffer):
             self._said_to_wait = True
             warnings.warn(
                 f"No episode has ended in the first {self.bonus.observed} steps, so the agent "
-                "learns with an intrinsic reward "
-                "of 0 until one has: set learning_starts to at least the steps of an episode, "
-                "times the environments.",
+                "learns with an intrinsic reward of 0 until one has: set learning_starts to at "
+                "least the steps of an episode, times the environments.",
                 stacklevel=4,
             )
 
@@ -281,16 +277,8 @@ class LogIntrinsic(BaseCallback):
 
 
 def _taken(stored: Any, rows: Int[np.ndarray, " B"], envs: Int[np.ndarray, " B"]) -> Any:
-    """[B, ...] of stored [N, E, ...], part by part where they are in a dictionary."""
-    if isinstance(stored, dict):
-        return {name: part[rows, envs] for name, part in stored.items()}
-    return stored[rows, envs]
-
-
-def _to_torch(buffer: ReplayBuffer, observations: Any) -> Any:
-    if isinstance(observations, dict):
-        return {name: buffer.to_torch(part) for name, part in observations.items()}
-    return buffer.to_torch(observations)
+    """[B, ...] of stored [N, E, ...]."""
+    return each_part(lambda part: part[rows, envs], stored)
 
 
 def _equal_rows(a: np.ndarray, b: np.ndarray) -> Bool[np.ndarray, " E"]:

@@ -49,14 +49,14 @@ from element_rl.entropy import (
     renyi_entropy,
     renyi_shares,
 )
-from element_rl.memory import exact, graph
+from element_rl.memory import Memory, exact, graph, make_memory
 from element_rl.memory.auto import LARGEST_EXACT_ON_CPU
 from element_rl.memory.exact import NO_NODE, ExactMemoryState
 from element_rl.memory.graph import GraphConfig, GraphMemoryState
 from element_rl.memory.in_place import grown
 from element_rl.memory.notes import merge_distances
 from element_rl.replay.ring import Episode, Transitions
-from element_rl.rewards.interface import Entering, RewardSpec
+from element_rl.rewards.interface import Entering, EntropyKernel, RewardSpec
 from element_rl.rewards.scaling import Range, empty_range, standardised, unit_scaled, widened
 
 
@@ -143,6 +143,11 @@ PRESETS: Mapping[str, ElementConfig] = {
 }
 
 
+def preset(env: str | None) -> ElementConfig:
+    """The paper's settings for a robot; those for Ant for all others."""
+    return PRESETS.get((env or "").rpartition(":")[2].split("-v")[0], ElementConfig())
+
+
 def replay_defaults(estimator: str) -> dict[str, Any]:
     """Options that a learner from a replay gets unless it asks for others: beyond the paper
     (docs/results/element-series.md)."""
@@ -181,6 +186,15 @@ class ElementReward:
     def memory_on_host(self) -> bool:
         return self.config.memory == "hnsw"
 
+    @property
+    def entropy_kernel(self) -> EntropyKernel | None:
+        """None with nearest neighbours, which have no kernel, and without an episodic reward."""
+        config = self.config
+        if config.estimator == "knn" or config.episodic_weight == 0:
+            return None
+        order = None if config.estimator == "kde" else float(config.renyi_order)
+        return EntropyKernel(config.bandwidth, order)
+
     def note_shapes(self) -> Mapping[str, tuple[int, ...]]:
         return {"episode_entropy": (), "neighbour_distances": (self.config.num_neighbours,)}
 
@@ -191,6 +205,20 @@ class ElementReward:
     def memory_size(self, state: ElementState) -> Int[Array, "*P"]:
         """Remembered states."""
         return state.memory_size
+
+    def why_empty(self, steps: int) -> str:
+        """Why nothing is remembered in so many steps; empty where something is, or where β is 0."""
+        if self.config.lifelong_weight == 0 or states_remembered(steps, self.config) > 0:
+            return ""
+        interval, window = update_windows(self.config)[0]
+        if window == 1:
+            return "windows of 1 step take in nothing"
+        return f"its first window opens at step {interval:,}"
+
+    def empty_memory(self, kind: str, dim: int) -> Memory:
+        """A memory of this kind, with the settings of the reward's graph where it is one."""
+        options: dict[str, Any] = {"config": self.config.graph} if kind == "graph" else {}
+        return make_memory(kind, dim, **options)
 
     def with_room(self, state: ElementState, number: int) -> ElementState:
         """The state with a memory that has room for so many states in all; one on the host grows by

@@ -1,7 +1,7 @@
 """What every intrinsic reward offers: four functions for one agent, which populations `vmap`.
 
     init(key, spec) -> state
-    observe(state, episode) -> (state, notes)       an episode ended; what to write down about each of its transitions
+    observe(state, episode) -> (state, notes)       an episode ended; notes about its transitions
     update(state, batch, key) -> (state, metrics)   one learning step, for methods that learn
     reward(state, batch) -> [B]                     pure; what the learner gets
 
@@ -10,8 +10,10 @@ These are names, not code to inherit. A reward that keeps nothing says so with a
 
 A reward may offer more, and whoever uses rewards asks for that, never for their type:
 
-    Remembers     it keeps states in a lifelong memory, and notes change when states enter it
-    Compares      it keeps a pool of transitions, and takes a transition with the same bits for the same one
+    HasMemory         it keeps states in a lifelong memory
+    Remembers         so it does, and notes change when states enter it
+    Compares          it keeps a pool of transitions, and takes the same bits for the same one
+    MeasuresEntropy   it pays for the entropy of an episode
 """
 
 from collections.abc import Mapping
@@ -21,6 +23,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from element_rl.memory import Memory
 from element_rl.replay.ring import Episode, Transitions
 
 
@@ -63,8 +66,40 @@ class Reward(Protocol):
     def reward_terms(self, state: Any, batch: Transitions) -> dict[str, Float[Array, " B"]]: ...
 
 
+class EntropyKernel(NamedTuple):
+    """κ(x, y) = exp(−‖x−y‖² / (2σ)), by which an entropy tells the states of an episode apart."""
+
+    bandwidth: float  # σ
+    renyi_order: float | None  # None: a kernel density
+
+
+@runtime_checkable
+class MeasuresEntropy(Protocol):
+    """A reward for the entropy of an episode."""
+
+    @property
+    def entropy_kernel(self) -> EntropyKernel | None:
+        """None where no kernel decides: for other estimators, and where entropy is not paid."""
+        ...
+
+
+@runtime_checkable
+class HasMemory(Protocol):
+    """A reward, on a replay or on rollouts, with a lifelong memory of states."""
+
+    def memory_size(self, state: Any) -> Any:
+        """Remembered states."""
+        ...
+
+    def why_empty(self, steps: int) -> str:
+        """Why nothing is remembered in so many steps; empty where something is, or nothing is paid
+        for it."""
+        ...
+
+
 class Entering(NamedTuple):
-    """The states of an episode that enter a memory, moved to the front, and the row each came from."""
+    """The states of an episode that enter a memory, moved to the front, and the row each came
+    from."""
 
     states: Float[Array, "T D"]
     values: Float[Array, " T"]
@@ -74,8 +109,8 @@ class Entering(NamedTuple):
 
 
 @runtime_checkable
-class Remembers(Protocol):
-    """A reward with a lifelong memory of states.
+class Remembers(HasMemory, Protocol):
+    """A reward with a lifelong memory of states, and notes about it.
 
     Whoever keeps its notes must refresh all of them when states enter the memory. A memory that
     lives on the host is the caller's: it is asked before `observe`, which is given its answer.
@@ -95,8 +130,8 @@ class Remembers(Protocol):
         """Whether the states of these environment steps enter the memory, on the host."""
         ...
 
-    def memory_size(self, state: Any) -> Int[Array, "*P"]:
-        """Remembered states."""
+    def empty_memory(self, kind: str, dim: int) -> Memory:
+        """A memory of this kind, with the reward's settings for it."""
         ...
 
     def with_room(self, state: Any, number: int) -> Any:
@@ -145,3 +180,8 @@ def remembering(reward: Reward) -> Remembers | None:
 def comparing(reward: Reward) -> Compares | None:
     """The reward as one that compares; None for all others."""
     return reward if isinstance(reward, Compares) else None
+
+
+def entropy_kernel(reward: Any) -> EntropyKernel | None:
+    """The kernel with which a reward measures the entropy of episodes; None for all others."""
+    return reward.entropy_kernel if isinstance(reward, MeasuresEntropy) else None

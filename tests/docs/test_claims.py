@@ -11,8 +11,7 @@ from by_hand import KEY, init, observe, padded_episode, reward_of, transitions, 
 from documents import DOCUMENTS, ROOT, name_of
 from scipy import stats
 
-from element_rl.integrations.making import made_reward
-from element_rl.rewards import NAMES, make_reward
+from element_rl.rewards import NAMES, make_replay_reward, make_reward
 from element_rl.rewards.element import ElementConfig, ElementReward
 from element_rl.rewards.interface import RewardSpec
 from element_rl.training.off_policy.config import ExploreConfig, resolved
@@ -75,7 +74,7 @@ def test_defaults_are_those_of_explore() -> None:
     assert (hopper.update_interval, hopper.estimator) == (hopper.steps // 10, "kde")
     assert "terminate_when_unhealthy=false" in hopper.env_options
     assert rows["a fall ends the episode"][0] == "no"
-    own = made_reward("element", spec.name, 40_000, False, {})
+    own = make_replay_reward("element", env=spec.name, total_steps=40_000)
     assert isinstance(own, ElementReward)
     assert (own.config.credit, own.config.bandwidth) == (hopper.credit, hopper.bandwidth)
 

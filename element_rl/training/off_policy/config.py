@@ -6,21 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NamedTuple
 
-import jax
 import tyro
 
 from element_rl.agents.sac import SACConfig
 from element_rl.agents.td3 import TD3Config
 from element_rl.envs.robots import HEALTH_OPTION, EnvSpec, can_fall, describe
-from element_rl.rewards import TRAINING_NAMES, Reward, check_name, make_reward
-from element_rl.rewards.element import (
-    ElementConfig,
-    ElementReward,
-    replay_defaults,
-    resolved_memory,
-    update_window,
-)
-from element_rl.rewards.recent_scale import RecentlyScaled
+from element_rl.rewards import TRAINING_NAMES, Reward, check_name, make_replay_reward
+from element_rl.rewards.element import preset, replay_defaults, update_window
 from element_rl.storage.settings import named_values, settings_from_json
 
 SMALLEST_CHUNK = 8
@@ -243,26 +235,24 @@ def _make_reward(env: str, config: ExploreConfig) -> Reward | None:
         return None
     if config.reward == "extrinsic":
         options = {"scale": config.reward_scale}
-    if config.reward != "element":
-        made = make_reward(config.reward, **options)
-        return RecentlyScaled(made) if config.recent_scale else made
-    own = _element_options(env, config)
+    own = _element_options(env, config) if config.reward == "element" else {}
     if clash := sorted(set(own) & set(options)):
         flags = {"lifelong_weight": "--beta"}
         raise ValueError(
             f"{clash[0]} has an option of its own: "
             f"{flags.get(clash[0], '--' + clash[0].replace('_', '-'))}."
         )
-    reward = make_reward("element", env=env, **own, **options)
-    assert isinstance(reward, ElementReward)
-    memory = resolved_memory(reward.config, config.steps, jax.default_backend() == "cpu")
-    return ElementReward(dataclasses.replace(reward.config, memory=memory))
+    return make_replay_reward(
+        config.reward,
+        env=env,
+        total_steps=config.steps,
+        options=own | options,
+        recent_scale=config.recent_scale,
+    )
 
 
 def _element_options(env: str, config: ExploreConfig) -> dict[str, Any]:
-    preset = make_reward("element", env=env)
-    assert isinstance(preset, ElementReward)
-    paper: ElementConfig = preset.config
+    paper = preset(env)
     estimator = config.estimator or paper.estimator
     usual_bandwidth = replay_defaults(estimator).get("bandwidth", paper.bandwidth)
     options: dict[str, Any] = {

@@ -13,8 +13,8 @@ from jaxtyping import UInt8
 from element_rl.agents.a3c import A3CConfig
 from element_rl.encoders.frozen import FrozenEncoder, load_encoder, random_encoder
 from element_rl.envs.screens import MARIO, ScreenSpec, describe_screen, make_screen
-from element_rl.rewards import TRAINING_NAMES, check_name
-from element_rl.rewards.on_rollouts import Bonus, make_bonus
+from element_rl.rewards import TRAINING_NAMES, check_name, make_bonus
+from element_rl.rewards.on_rollouts import Bonus
 from element_rl.storage.settings import named_values
 
 FRAMES_TO_STANDARDISE = 512

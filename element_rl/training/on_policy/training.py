@@ -24,7 +24,8 @@ from element_rl.encoders.frozen import FrozenEncoder, load_encoder
 from element_rl.envs.names import registration_of
 from element_rl.envs.screens import ScreenSpec
 from element_rl.rewards.entropy_range import SHORTEST, line, seen_episodes
-from element_rl.rewards.on_rollouts import Bonus, ElementBonus
+from element_rl.rewards.interface import entropy_kernel
+from element_rl.rewards.on_rollouts import Bonus
 from element_rl.runs.folder import RunError, RunFolder
 from element_rl.runs.metrics_log import FINAL_SHARE, best_episodes, final_averages
 from element_rl.runs.provenance import commit, hardware, versions
@@ -245,7 +246,7 @@ class OnPolicy:
             **self.final_metrics(),
             "workers": self.config.workers,
             "encoder": "trained" if self.config.encoder is not None else "random",
-            **_update_window(self.agents[0].bonus),
+            **(bonus.decided if (bonus := self.agents[0].bonus) is not None else {}),
             "versions": versions(),
             "commit": commit(),
             "hardware": hardware(),
@@ -285,11 +286,11 @@ class OnPolicy:
     def _judge_entropy(self) -> None:
         """Once, when every agent has an episode: can the entropy that the reward sees tell episodes
         apart?"""
-        bonus, episodes = self.agents[0].bonus, self.measures.last_states
-        if self.entropy_note is not None or not isinstance(bonus, ElementBonus):
+        kernel, episodes = entropy_kernel(self.agents[0].bonus), self.measures.last_states
+        if self.entropy_note is not None or kernel is None:
             return
         if min(map(len, episodes)) >= SHORTEST:
-            self.entropy_note = line(seen_episodes(episodes, bonus.config.element), as_options=True)
+            self.entropy_note = line(seen_episodes(episodes, kernel), as_options=True)
 
     def _start(self, index: int, worker: int) -> None:
         """Let a worker act again, unless the agent's steps are all made or being made."""
@@ -375,14 +376,6 @@ def random_policy(
             "seeds": training.seeds,
             **training.final_metrics(share=1.0),
         }
-
-
-def _update_window(bonus: Bonus | None) -> dict[str, int]:
-    """ELEMENT's U and T_u as they were."""
-    if not isinstance(bonus, ElementBonus):
-        return {}
-    window = bonus.config.element
-    return {"update_interval": window.update_interval, "update_steps": window.update_steps}
 
 
 def _part(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:

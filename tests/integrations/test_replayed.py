@@ -267,7 +267,7 @@ def test_the_state_of_a_robot_is_the_library_s() -> None:
         observation = following
     position = jnp.asarray([info["x_position"], info["y_position"]], jnp.float32)
     wanted = make_state_encoder(7, 27, (1, 5))(jnp.asarray(following, jnp.float32), position)
-    assert np.asarray(bonus.kept.state[4]) == pytest.approx(np.asarray(wanted), abs=1e-6)
+    assert np.asarray(bonus.noted.state[4]) == pytest.approx(np.asarray(wanted), abs=1e-6)
     env.close()
 
 
