@@ -133,11 +133,7 @@ class VectorExplorationInfo(gymnasium.vector.VectorWrapper):
     ) -> tuple[Any, dict[str, Any]]:
         """Resets the environments, or those of `reset_mask`; episodes that were running there are
         forgotten."""
-        mask = (
-            np.ones(self.num_envs, bool)
-            if options is None
-            else options.get("reset_mask", np.ones(self.num_envs, bool))
-        )
+        mask = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
         # before anything changes here: it may refuse the mask
         reset = self.env.reset(seed=seed, options=options)
         self.record.forget(np.flatnonzero(mask).tolist())
@@ -148,12 +144,8 @@ class VectorExplorationInfo(gymnasium.vector.VectorWrapper):
         """Steps the environments and adds to `info`."""
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         ended = np.logical_or(terminated, truncated)
-        stepped = (
-            ~self._ended
-            if self.autoreset_mode is AutoresetMode.NEXT_STEP
-            else np.ones(self.num_envs, bool)
-        )
-        rows = np.flatnonzero(stepped)
+        resets = self._ended & (self.autoreset_mode is AutoresetMode.NEXT_STEP)
+        rows = np.flatnonzero(~resets)
         seen, told = [], []
         for row in rows.tolist():
             final = self.autoreset_mode is AutoresetMode.SAME_STEP and ended[row]
@@ -163,16 +155,10 @@ class VectorExplorationInfo(gymnasium.vector.VectorWrapper):
                 else each_part(lambda part, row=row: part[row], observations)
             )
             told.append(_info_of(infos["final_info"] if final else infos, row))
-        novelty, entropy = (
-            self.record.see(rows, stacked(seen), told, ended[rows])
-            if len(rows)
-            else (np.zeros(0),) * 2
-        )
-        entries = {
-            "novelty": (novelty, np.isfinite(novelty)),
-            "episode_entropy": (entropy, np.isfinite(entropy)),
-        }
-        added = self._spread(rows, entries)
+        novelty, entropy = np.zeros((2, 0))
+        if len(rows):
+            novelty, entropy = self.record.see(rows, stacked(seen), told, ended[rows])
+        added = self._spread(rows, {"novelty": novelty, "episode_entropy": entropy})
         if self.record.coverage is not None:  # of all environments together
             added |= {
                 "coverage": np.full(self.num_envs, self.record.coverage),
@@ -181,12 +167,11 @@ class VectorExplorationInfo(gymnasium.vector.VectorWrapper):
         self._ended = ended
         return observations, rewards, terminated, truncated, {**infos, **added}
 
-    def _spread(
-        self, rows: np.ndarray, entries: Mapping[str, tuple[np.ndarray, np.ndarray]]
-    ) -> dict[str, np.ndarray]:
+    def _spread(self, rows: np.ndarray, entries: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Values of some rows, and which of them are there, as arrays over all environments."""
         spread = {}
-        for name, (values, there) in entries.items():
+        for name, values in entries.items():
+            there = np.isfinite(values)
             if there.any() or name != "episode_entropy":
                 spread[name] = np.zeros(self.num_envs, values.dtype)
                 spread[f"_{name}"] = np.zeros(self.num_envs, bool)
@@ -224,24 +209,17 @@ class ExplorationRecord:
         robot = known_robot(spec) if position is None else None
         env_id = robot.name if robot is not None else None
         self.places = StateSource(observation_space, env_id=env_id, position=position, seed=seed)
-        self.source = (
-            self.places
-            if states is None
-            else StateSource(observation_space, states=states, seed=seed)
-        )
-        width = len(self.places.position) or (robot.position_dim if robot is not None else 0)
-        if bounds is None:
-            bounds = (
-                robot.coverage_bounds
-                if robot is not None
-                else _bounds_of(observation_space, self.places)
-            )
+        self.source = self.places
+        if states is not None:
+            self.source = StateSource(observation_space, states=states, seed=seed)
+        width = len(self.places.position) or (0 if robot is None else robot.position_dim)
+        if bounds is None and robot is not None:
+            bounds = robot.coverage_bounds
+        elif bounds is None:
+            bounds = _bounds_of(observation_space, self.places)
         self.map = CoverageMap(width, bounds, cells) if width else None
-        self.num_envs, self.num_neighbours, self.longest = (
-            num_envs,
-            num_neighbours,
-            max_episode_steps,
-        )
+        self.num_envs, self.num_neighbours = num_envs, num_neighbours
+        self.longest = max_episode_steps
         self.memory: Memory | None = None
         self._kind = memory
         # an unknown kind is refused here, not when the first episode has ended

@@ -319,13 +319,13 @@ def test_an_own_function_for_the_states_and_positions_from_infos() -> None:
     own = bonus_of(num_envs=1, states=place)
     own.observe(*step)
     own.end_episodes()
-    assert np.asarray(own.kept.state[0]).tolist() == [3.0, 6.0]
+    assert np.asarray(own.noted.state[0]).tolist() == [3.0, 6.0]
     for position, wanted in ((("x",), 3.0), ((2,), 1.0)):
         told = bonus_of(num_envs=1, position=position)
         told.observe(*step)
         told.end_episodes()
-        assert np.asarray(told.kept.state[0]).shape == (6,)
-        assert float(told.kept.state[0, 5]) == wanted
+        assert np.asarray(told.noted.state[0]).shape == (6,)
+        assert float(told.noted.state[0, 5]) == wanted
     assert (
         pickle.loads(pickle.dumps(bonus_of(num_envs=1, states=np.asarray))).source.own is np.asarray
     )
