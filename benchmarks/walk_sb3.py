@@ -3,8 +3,10 @@
     python benchmarks/walk_sb3.py [--files]
 
 Counts what of `element_rl` is called by `IntrinsicReplayBuffer.add`, several episodes of it, and by
-`sample`, with ELEMENT and 2 environments of `Ant-v5`'s shapes. Whatever JAX traces for them counts,
-the making of the buffer does not. `--files` lists the files with their lines and called functions.
+`sample`, with ELEMENT and environments of `Ant-v5`'s shapes. Whatever JAX traces for them counts,
+the making of the buffer does not. There are two walks: the first episodes with all settings left
+open, when no state is remembered yet, and a run of known length whose states enter an exact memory.
+`--files` lists the files with their lines and called functions.
 """
 
 import os
@@ -15,6 +17,7 @@ from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
+import jax
 import numpy as np
 from gymnasium import spaces
 
@@ -23,9 +26,13 @@ from element_rl.integrations.sb3 import IntrinsicReplayBuffer
 
 PACKAGE = str(Path(element_rl.__file__).parent)
 NUM_ENVS, EPISODE_STEPS, STEPS = 2, 50, 200
+WALKS: dict[str, dict[str, Any]] = {
+    "first episodes": {},
+    "states enter the memory": {"total_steps": 1_000},
+}
 
 
-def walk() -> set[tuple[str, str]]:
+def walk(**settings: Any) -> set[tuple[str, str]]:
     """File and name of every function of the package that `add` and `sample` call."""
     called: set[tuple[str, str]] = set()
 
@@ -40,8 +47,9 @@ def walk() -> set[tuple[str, str]]:
         n_envs=NUM_ENVS,
         max_episode_steps=EPISODE_STEPS,
         position=("x_position", "y_position"),
-        options={"update_interval": 100, "update_steps": 50},
+        **settings,
     )
+    jax.clear_caches()  # what another walk has traced is traced again
     sys.setprofile(count)
     try:
         use(buffer)
@@ -64,14 +72,14 @@ def use(buffer: IntrinsicReplayBuffer) -> None:
 
 
 def main() -> None:
-    called = walk()
-    lines = {file: len(Path(file).read_text().splitlines()) for file, _ in called}
-    print(f"{len(called)} functions, {len(lines)} files, {sum(lines.values()):,} lines")
-    if "--files" in sys.argv:
-        for file in sorted(lines):
+    for title, settings in WALKS.items():
+        called = walk(**settings)
+        lines = {file: len(Path(file).read_text().splitlines()) for file, _ in called}
+        size = f"{len(called)} functions, {len(lines)} files, {sum(lines.values()):,} lines"
+        print(f"{title}: {size}")
+        for file in sorted(lines) if "--files" in sys.argv else ():
             functions = sorted(name for path, name in called if path == file)
-            name = Path(file).relative_to(PACKAGE)
-            print(f"  {name}: {lines[file]} lines, {len(functions)} functions", *functions)
+            print(f"  {Path(file).relative_to(PACKAGE)}: {lines[file]} lines;", *functions)
 
 
 if __name__ == "__main__":
