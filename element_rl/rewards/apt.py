@@ -41,7 +41,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from element_rl.mlp import MLP
 from element_rl.replay.ring import Transitions
 from element_rl.rewards.interface import RewardSpec
-from element_rl.rewards.inverse_model import InverseModel
+from element_rl.rewards.inverse_model import InverseModel, gradient_step
 from element_rl.rewards.sample_pool import (
     Pool,
     PoolReward,
@@ -127,9 +127,9 @@ class AptReward(PoolReward):
         bonuses of the batch."""
         del key
         gradient, metrics = jax.grad(feature_loss, has_aux=True)(state.model, batch)
-        steps, optimiser = optax.adam(self.config.learning_rate).update(gradient, state.optimiser)
-        state = state._replace(model=optax.apply_updates(state.model, steps), optimiser=optimiser)
-        state = self.with_transitions(state, batch)
+        adam = optax.adam(self.config.learning_rate)
+        model, optimiser = gradient_step(adam, gradient, state.optimiser, state.model)
+        state = self.with_transitions(state._replace(model=model, optimiser=optimiser), batch)
         if self.config.form == "paper":
             state = state._replace(
                 reward_moments=with_values(state.reward_moments, self.novelty(state, batch))
@@ -152,13 +152,10 @@ class AptReward(PoolReward):
         # encoded in one product: equals stay equal
         together = jnp.concatenate([state.pool.vectors, batch.next_observation])
         encoded = features(state.model.inverse, together)
-        pool, queries = (
-            state.pool._replace(vectors=encoded[: -batch.action.shape[0]]),
-            encoded[-batch.action.shape[0] :],
-        )
-        distances = neighbour_distances(
-            queries, transition_identity(batch), pool, self.config.num_neighbours
-        )
+        number = batch.action.shape[0]
+        pool, queries = state.pool._replace(vectors=encoded[:-number]), encoded[-number:]
+        identity = transition_identity(batch)
+        distances = neighbour_distances(queries, identity, pool, self.config.num_neighbours)
         return jnp.log1p(mean_distance(distances))
 
 
@@ -171,10 +168,8 @@ def feature_loss(
     model: AptModel, batch: Transitions
 ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
     """E ‖a − â‖ + E ‖z' − ẑ'‖."""
-    now, after = (
-        features(model.inverse, batch.observation),
-        features(model.inverse, batch.next_observation),
-    )
+    now = features(model.inverse, batch.observation)
+    after = features(model.inverse, batch.next_observation)
     told = jnp.tanh(model.inverse.head(jnp.concatenate([now, after], axis=-1)))
     inverse_loss = jnp.mean(_norm(batch.action - told))
     if not isinstance(model.forward, MLP):

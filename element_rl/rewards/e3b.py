@@ -120,9 +120,8 @@ class E3bReward:
         features = state.inverse_model.features(visited)
         present = jnp.concatenate([jnp.ones(1, bool), episode.mask])
         # Padding becomes the zero vector, whose bonus is 0 and which leaves C as it is.
-        bonus = elliptical_bonuses(jnp.where(present[:, None], features, 0.0), self.config.ridge)[
-            1:
-        ]
+        visits = jnp.where(present[:, None], features, 0.0)
+        bonus = elliptical_bonuses(visits, self.config.ridge)[1:]
         state = state._replace(bonuses=with_values(state.bonuses, bonus, episode.mask))
         return state, {"elliptical_bonus": bonus}
 
@@ -142,11 +141,8 @@ class E3bReward:
         reward = batch.notes["elliptical_bonus"]
         if self.config.normalise:
             reward = reward / standard_deviation(state.bonuses)
-        return (
-            reward
-            if self.config.largest_reward is None
-            else jnp.minimum(reward, self.config.largest_reward)
-        )
+        largest = self.config.largest_reward
+        return reward if largest is None else jnp.minimum(reward, largest)
 
     def reward_terms(self, state: E3bState, batch: Transitions) -> dict[str, Float[Array, " B"]]:
         """The bonus as noted, before it is scaled or clipped."""
@@ -163,9 +159,8 @@ def elliptical_bonuses(features: Float[Array, "N F"], ridge: float) -> Float[Arr
         shrink = v / (1.0 + bonus + jnp.sqrt(1.0 + bonus))
         return root - jnp.matmul(root, v, precision="highest")[:, None] * shrink[None, :], bonus
 
-    return jax.lax.scan(
-        visit, jnp.eye(features.shape[1], dtype=features.dtype) / ridge**0.5, features
-    )[1]
+    root = jnp.eye(features.shape[1], dtype=features.dtype) / ridge**0.5
+    return jax.lax.scan(visit, root, features)[1]
 
 
 def _optimiser(config: E3bConfig) -> optax.GradientTransformation:

@@ -48,7 +48,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from element_rl.mlp import MLP
 from element_rl.replay.ring import Episode, Transitions
 from element_rl.rewards.interface import RewardSpec
-from element_rl.rewards.inverse_model import InverseModel, inverse_loss
+from element_rl.rewards.inverse_model import InverseModel, gradient_step, inverse_loss
 from element_rl.rewards.settings import check_settings
 
 
@@ -130,8 +130,8 @@ class IcmReward:
         gradient, metrics = jax.grad(curiosity_loss, has_aux=True)(
             state.models, batch, self.config.forward_weight
         )
-        updates, optimiser = optax.adam(self.config.learning_rate).update(gradient, state.optimiser)
-        return IcmState(optax.apply_updates(state.models, updates), optimiser), metrics
+        adam = optax.adam(self.config.learning_rate)
+        return IcmState(*gradient_step(adam, gradient, state.optimiser, state.models)), metrics
 
     def reward(self, state: IcmState, batch: Transitions) -> Float[Array, " B"]:
         squared_error = squared_forward_error(state.models, batch)

@@ -69,13 +69,14 @@ class Registered(NamedTuple):
     """A reward of this library."""
 
     reward: Any  # the class; made of its `config` alone
+    preset: Callable[[str | None], Any] | None = None  # settings for an environment
     # what else a run decides, for learners from a replay and from rollouts
     for_replay: Callable[[str | None, int | None, Options], Reward] | None = None
     on_rollouts: Callable[[RewardSpec, str | None, int | None, Options], Bonus] | None = None
 
 
 REWARDS: dict[str, Registered] = {
-    "element": Registered(ElementReward, element_for_replay, element_on_rollouts),
+    "element": Registered(ElementReward, preset, element_for_replay, element_on_rollouts),
     "rnd": Registered(RndReward),
     "ngu": Registered(NguReward),
     "re3": Registered(Re3Reward),
@@ -97,9 +98,9 @@ def make_reward(name: str, env: str | None = None, **options: Any) -> Reward:
     check_name(name)
     if is_own_reward(name):
         return _own_reward(name, options)
-    reward = REWARDS[name].reward
-    config = preset(env) if reward is ElementReward else reward().config
-    return reward(with_options(name, config, options))
+    registered = REWARDS[name]
+    config = registered.preset(env) if registered.preset else registered.reward().config
+    return registered.reward(with_options(name, config, options))
 
 
 def make_replay_reward(
