@@ -119,37 +119,34 @@ def check_memory(metrics: Metrics, settings: Mapping[str, Any]) -> Finding | Non
     ):
         return None
     size, last = int(np.nanmax(metrics["memory_size"])), int(metrics["step"].max())
-    interval = settings.get("update_interval")
+    sentence = f"The lifelong memory holds {size:,} states."
     if size == 0:
         sentence = (
             f"The lifelong memory is still empty at step {last:,}, so the lifelong reward is 0."
         )
-        advice = (
-            f"Its first window opens at step {interval:,}: run longer, or give --update-interval."
-            if interval
-            else ""
-        )
-        return Finding("memory", "warn", sentence, advice, {"memory_size": 0})
-    return Finding(
-        "memory", "ok", f"The lifelong memory holds {size:,} states.", values={"memory_size": size}
+    interval = settings.get("update_interval")
+    advice = (
+        f"Its first window opens at step {interval:,}: run longer, or give --update-interval."
+        if interval
+        else ""
     )
+    return checked("memory", size > 0, sentence, advice, {"memory_size": size})
 
 
 def check_temperature(metrics: Metrics) -> Finding | None:
     """SAC's temperature has not collapsed: its policy still acts at random to some degree."""
     lowest = {
-        seed: float(v[np.isfinite(v)][-1])
-        for seed, (_, v) in by_seed(metrics, "temperature").items()
-        if np.isfinite(v).any()
+        seed: float(column[np.isfinite(column)][-1])
+        for seed, (_, column) in by_seed(metrics, "temperature").items()
+        if np.isfinite(column).any()
     }
     if not lowest:
         return None
     seed, value = min(lowest.items(), key=lambda item: item[1])
     values = {"temperature": lowest}
     if value >= LOW:
-        return Finding(
-            "temperature", "ok", f"SAC's temperature ended at {value:.2g} or above.", values=values
-        )
+        sentence = f"SAC's temperature ended at {value:.2g} or above."
+        return Finding("temperature", "ok", sentence, values=values)
     sentence = (
         f"SAC's temperature of seed {seed} has collapsed to {value:.1g}: the size of the reward "
         "went to nothing."
@@ -175,11 +172,8 @@ def check_coverage(metrics: Metrics, summary: Mapping[str, Any]) -> Finding | No
     growth = float(np.mean([(now[seed] - before[seed]) / max(now[seed], 1.0) for seed in now]))
     covered = float(np.mean(list(now.values())))
     sentence = f"{covered:,.0f} cells, {growth:.1%} of them in the last fifth of the run"
-    random = [
-        cells
-        for cells in (summary.get("random_policy") or {}).get("coverage", [])
-        if cells is not None
-    ]
+    at_random = (summary.get("random_policy") or {}).get("coverage", [])
+    random = [cells for cells in at_random if cells is not None]
     values = {"coverage": now, "growth": growth, "random_policy": random}
     if random and covered < np.mean(random):
         sentence = (

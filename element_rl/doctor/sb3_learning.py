@@ -29,10 +29,7 @@ def check_sb3(settings: TrialSettings) -> Finding:
         return Finding("reaches SB3", "fail", str(error), "pip install 'element-rl[sb3]'")
     model = _collected(settings, sb3)
     on, again, off = (_asked(model, weight) for weight in (1.0, 1.0, 0.0))
-    values = {
-        name: result["loss"]
-        for name, result in (("with", on), ("with_again", again), ("without", off))
-    }
+    values = {"with": on["loss"], "with_again": again["loss"], "without": off["loss"]}
     parts = ("observations", "actions", "next_observations", "dones")
     same = all(_equal(on[part], other[part]) for part in parts for other in (again, off))
     steady = _equal(on["rewards"], again["rewards"]) and on["loss"] == again["loss"]
