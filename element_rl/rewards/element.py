@@ -33,7 +33,7 @@ same; who is credited for it does not.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, get_args, get_origin
 
@@ -56,6 +56,7 @@ from element_rl.memory.graph import GraphConfig, GraphMemoryState
 from element_rl.memory.in_place import grown
 from element_rl.memory.notes import merge_distances
 from element_rl.replay.ring import Episode, Transitions
+from element_rl.rewards.entropy_range import line, seen_episodes
 from element_rl.rewards.interface import Entering, EntropyKernel, RewardSpec
 from element_rl.rewards.scaling import Range, empty_range, standardised, unit_scaled, widened
 
@@ -224,6 +225,10 @@ class ElementReward:
         """The state with a memory that has room for so many states in all; one on the host grows by
         itself."""
         return state if self.memory_on_host else state._replace(memory=grown(state.memory, number))
+
+    def entropy_note(self, episodes: Sequence[Float[np.ndarray, "_ D"]]) -> str:
+        """What is wrong with the entropy of these episodes, in one line; empty where nothing is."""
+        return line(seen_episodes(episodes, self.entropy_kernel))
 
     def init(self, key: PRNGKeyArray, spec: RewardSpec) -> ElementState:
         del key  # nothing here is random

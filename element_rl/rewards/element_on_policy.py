@@ -28,7 +28,7 @@ Readings where the paper is silent:
    exact for one worker.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -45,6 +45,7 @@ from element_rl.rewards.element import (
     proposition_2_holds,
     states_remembered,
 )
+from element_rl.rewards.entropy_range import line, seen_episodes
 from element_rl.rewards.episode_nodes import Nodes, NodeStore
 from element_rl.rewards.interface import EntropyKernel, RewardSpec
 from element_rl.rewards.on_rollouts import (
@@ -111,9 +112,6 @@ class OnPolicyElement:
         condition = ("lifelong_condition",) if self._checks_condition else ()
         sizes = ("element_nodes", "element_remembered")
         self.metric_names: tuple[str, ...] = (*condition, "element_entropy", *sizes)
-        self.decided: Mapping[str, int] = {
-            name: getattr(element, name) for name in ("update_interval", "update_steps")
-        }
         self._element = ElementReward(element)
         # room for four more episodes: they end where they end, not at the last step of the run
         steps = spec.total_steps + 4 * spec.max_episode_steps
@@ -129,6 +127,16 @@ class OnPolicyElement:
     @property
     def entropy_kernel(self) -> EntropyKernel | None:
         return self._element.entropy_kernel
+
+    def entropy_note(self, episodes: Sequence[Float[np.ndarray, "_ D"]]) -> str:
+        """What is wrong with the entropy of these episodes, in one line; empty where nothing is."""
+        return line(seen_episodes(episodes, self.entropy_kernel), as_options=True)
+
+    @property
+    def update_window(self) -> dict[str, int]:
+        """U and T_u."""
+        config = self.config.element
+        return {"update_interval": config.update_interval, "update_steps": config.update_steps}
 
     def memory_size(self, state: OnPolicyElementState) -> int:
         """Remembered states."""

@@ -1,7 +1,8 @@
 """What every intrinsic reward offers: four functions for one agent, which populations `vmap`.
 
     init(key, spec) -> state
-    observe(state, episode) -> (state, notes)       an episode ended; notes about its transitions
+    observe(state, episode) -> (state, notes)       an episode ended; what to write down about each
+                                                    of its transitions
     update(state, batch, key) -> (state, metrics)   one learning step, for methods that learn
     reward(state, batch) -> [B]                     pure; what the learner gets
 
@@ -10,13 +11,15 @@ These are names, not code to inherit. A reward that keeps nothing says so with a
 
 A reward may offer more, and whoever uses rewards asks for that, never for their type:
 
-    HasMemory         it keeps states in a lifelong memory
-    Remembers         so it does, and notes change when states enter it
-    Compares          it keeps a pool of transitions, and takes the same bits for the same one
-    MeasuresEntropy   it pays for the entropy of an episode
+    HasMemory     it keeps states in a lifelong memory
+    Remembers     so it does, and notes change when states enter it
+    Compares      it keeps a pool of transitions, and takes a transition with the same bits for the
+                  same one
+    SeesEntropy   it is paid for the entropy of episodes, and can say where that is blind
+    Windowed      states enter its memory in certain windows of the run only
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
@@ -66,26 +69,19 @@ class Reward(Protocol):
     def reward_terms(self, state: Any, batch: Transitions) -> dict[str, Float[Array, " B"]]: ...
 
 
-class EntropyKernel(NamedTuple):
-    """κ(x, y) = exp(−‖x−y‖² / (2σ)), by which an entropy tells the states of an episode apart."""
+class Entering(NamedTuple):
+    """The states of an episode that enter a memory, moved to the front, and each row's origin."""
 
-    bandwidth: float  # σ
-    renyi_order: float | None  # None: a kernel density
-
-
-@runtime_checkable
-class MeasuresEntropy(Protocol):
-    """A reward for the entropy of an episode."""
-
-    @property
-    def entropy_kernel(self) -> EntropyKernel | None:
-        """None where no kernel decides: for other estimators, and where entropy is not paid."""
-        ...
+    states: Float[Array, "T D"]
+    values: Float[Array, " T"]
+    number: Int[Array, ""]  # how many rows are true
+    # of each row of the episode among those entering; NO_NODE for the others
+    rank: Int[Array, " T"]
 
 
 @runtime_checkable
 class HasMemory(Protocol):
-    """A reward, on a replay or on rollouts, with a lifelong memory of states."""
+    """A reward, on transitions or on rollouts, with a lifelong memory of states."""
 
     def memory_size(self, state: Any) -> Any:
         """Remembered states."""
@@ -95,17 +91,6 @@ class HasMemory(Protocol):
         """Why nothing is remembered in so many steps; empty where something is, or nothing is paid
         for it."""
         ...
-
-
-class Entering(NamedTuple):
-    """The states of an episode that enter a memory, moved to the front, and the row each came
-    from."""
-
-    states: Float[Array, "T D"]
-    values: Float[Array, " T"]
-    number: Int[Array, ""]  # how many rows are true
-    # of each row of the episode among those entering; NO_NODE for the others
-    rank: Int[Array, " T"]
 
 
 @runtime_checkable
@@ -172,6 +157,38 @@ class Compares(Protocol):
         ...
 
 
+class EntropyKernel(NamedTuple):
+    """κ(x, y) = exp(−‖x−y‖² / (2σ)), by which an entropy tells the states of an episode apart."""
+
+    bandwidth: float  # σ
+    renyi_order: float | None  # None: a kernel density
+
+
+@runtime_checkable
+class SeesEntropy(Protocol):
+    """A reward, on transitions or on rollouts, that is paid for the entropy of episodes."""
+
+    @property
+    def entropy_kernel(self) -> EntropyKernel | None:
+        """None where no kernel decides: for other estimators, and where entropy is not paid."""
+        ...
+
+    def entropy_note(self, episodes: Sequence[Float[np.ndarray, "_ D"]]) -> str:
+        """One line for the user on why the entropy cannot tell these episodes of states apart;
+        empty where it can."""
+        ...
+
+
+@runtime_checkable
+class Windowed(Protocol):
+    """A reward, on transitions or on rollouts, that remembers states in update windows only."""
+
+    @property
+    def update_window(self) -> dict[str, int]:
+        """Steps between two windows and of one, by the names that a run's summary has for them."""
+        ...
+
+
 def remembering(reward: Reward) -> Remembers | None:
     """The reward as one that remembers; None for all others."""
     return reward if isinstance(reward, Remembers) else None
@@ -184,4 +201,4 @@ def comparing(reward: Reward) -> Compares | None:
 
 def entropy_kernel(reward: Any) -> EntropyKernel | None:
     """The kernel with which a reward measures the entropy of episodes; None for all others."""
-    return reward.entropy_kernel if isinstance(reward, MeasuresEntropy) else None
+    return reward.entropy_kernel if isinstance(reward, SeesEntropy) else None

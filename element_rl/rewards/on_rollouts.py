@@ -27,7 +27,7 @@ What differs from the off-policy form, for all methods:
    softmax.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -87,7 +87,6 @@ class Bonus(Protocol):
 
     name: str
     metric_names: tuple[str, ...]  # what `learn` and `observe` report
-    decided: Mapping[str, int]  # settings that were left open, as they are; for a run's summary
 
     def init(self, key: PRNGKeyArray) -> Any: ...
 
@@ -111,8 +110,6 @@ class RolloutState(NamedTuple):
 
 class RewardBonus:
     """A reward on rollouts through its interface (`rewards/interface.py`)."""
-
-    decided: Mapping[str, int] = {}
 
     def __init__(
         self,

@@ -27,8 +27,8 @@ from element_rl.acting.host_policy import policy_action
 from element_rl.agents.making import make_agent
 from element_rl.envs.robots import EnvSpec
 from element_rl.rewards import Reward, make_reward
-from element_rl.rewards.entropy_range import SHORTEST, line, seen_episodes
-from element_rl.rewards.interface import entropy_kernel
+from element_rl.rewards.entropy_range import SHORTEST
+from element_rl.rewards.interface import SeesEntropy
 from element_rl.runs.folder import METRIC_COLUMNS, RunError, RunFolder
 from element_rl.runs.metrics_log import FINAL_SHARE, best_episodes, final_averages
 from element_rl.runs.provenance import commit, hardware, versions
@@ -261,13 +261,13 @@ class Explorer:
     def _judge_entropy(self) -> None:
         """Once, when every agent has an episode: can the entropy that the reward sees tell episodes
         apart?"""
-        kernel, tracker = entropy_kernel(self.learner.reward), self.tracker
-        if self.entropy_note is not None or kernel is None:
+        reward, tracker = self.learner.reward, self.tracker
+        if self.entropy_note is not None or not isinstance(reward, SeesEntropy):
             return
         if tracker.last_length.min() >= SHORTEST:
             latest = zip(tracker.last_start.tolist(), tracker.last_length.tolist(), strict=True)
             episodes = [self.learner.states_of(agent, *where) for agent, where in enumerate(latest)]
-            self.entropy_note = line(seen_episodes(episodes, kernel))
+            self.entropy_note = reward.entropy_note(episodes)
 
     def save(self) -> None:
         """Write a checkpoint."""

@@ -23,8 +23,8 @@ from element_rl.acting.rollout_workers import Crew, WorkerError
 from element_rl.encoders.frozen import FrozenEncoder, load_encoder
 from element_rl.envs.names import registration_of
 from element_rl.envs.screens import ScreenSpec
-from element_rl.rewards.entropy_range import SHORTEST, line, seen_episodes
-from element_rl.rewards.interface import entropy_kernel
+from element_rl.rewards.entropy_range import SHORTEST
+from element_rl.rewards.interface import SeesEntropy, Windowed
 from element_rl.rewards.on_rollouts import Bonus
 from element_rl.runs.folder import RunError, RunFolder
 from element_rl.runs.metrics_log import FINAL_SHARE, best_episodes, final_averages
@@ -236,6 +236,7 @@ class OnPolicy:
 
     def summary(self) -> dict[str, Any]:
         """What the run came to, per seed."""
+        bonus = self.agents[0].bonus
         return {
             "env": self.config.env,
             "reward": self.config.reward,
@@ -246,7 +247,7 @@ class OnPolicy:
             **self.final_metrics(),
             "workers": self.config.workers,
             "encoder": "trained" if self.config.encoder is not None else "random",
-            **(bonus.decided if (bonus := self.agents[0].bonus) is not None else {}),
+            **(bonus.update_window if isinstance(bonus, Windowed) else {}),
             "versions": versions(),
             "commit": commit(),
             "hardware": hardware(),
@@ -286,11 +287,11 @@ class OnPolicy:
     def _judge_entropy(self) -> None:
         """Once, when every agent has an episode: can the entropy that the reward sees tell episodes
         apart?"""
-        kernel, episodes = entropy_kernel(self.agents[0].bonus), self.measures.last_states
-        if self.entropy_note is not None or kernel is None:
+        bonus, episodes = self.agents[0].bonus, self.measures.last_states
+        if self.entropy_note is not None or not isinstance(bonus, SeesEntropy):
             return
         if min(map(len, episodes)) >= SHORTEST:
-            self.entropy_note = line(seen_episodes(episodes, kernel), as_options=True)
+            self.entropy_note = bonus.entropy_note(episodes)
 
     def _start(self, index: int, worker: int) -> None:
         """Let a worker act again, unless the agent's steps are all made or being made."""
