@@ -80,8 +80,9 @@ class IntrinsicReward(StoredBonus):
         options: Mapping[str, Any] | None = None,
     ) -> None:
         """
-        reward: element, rnd, ngu, re3, rise, apt, icm, e3b, or FILE.py:FUNCTION. observation_space,
-        action_space: of one environment. capacity: transitions kept; the buffer's size.
+        reward: one of `element_rl.rewards.INTRINSIC_NAMES`, or FILE.py:FUNCTION.
+        observation_space, action_space: of one environment. capacity: transitions kept; the
+        buffer's size.
         total_steps: environment steps of the run, all environments together; sizes update windows
         and memory. None: the windows grow with the run, from step 1,000 on. max_episode_steps: a
         longer episode is taken for several. env_id: a robot the library knows,

@@ -56,7 +56,7 @@ class IntrinsicReplayBuffer(ReplayBuffer):
     ) -> None:
         """The first seven arguments are Stable-Baselines3's own, and it fills them in.
 
-        reward: element, rnd, ngu, re3, rise, apt, icm, e3b, or FILE.py:FUNCTION. weight: times the
+        reward: one of `element_rl.rewards.INTRINSIC_NAMES`, or FILE.py:FUNCTION. weight: times the
         intrinsic reward. intrinsic_only: without the environment's reward; False adds it.
         total_steps: the `total_timesteps` of `learn`; sizes ELEMENT's update windows and memory.
         None: the windows grow with the run, from step 1,000 on. max_episode_steps, env_id,

@@ -57,7 +57,7 @@ class IntrinsicCallback(BaseCallback):
         verbose: int = 0,
     ) -> None:
         """
-        reward: element, rnd, ngu, re3, rise, apt, icm, e3b, or FILE.py:FUNCTION. weight: times the
+        reward: one of `element_rl.rewards.INTRINSIC_NAMES`, or FILE.py:FUNCTION. weight: times the
         intrinsic reward. intrinsic_only: without the environment's reward; False adds it.
         total_steps: sizes ELEMENT's update windows and memory; None: the `total_timesteps` of the
         first `learn`. max_episode_steps, env_id, position, states, seed, options: see

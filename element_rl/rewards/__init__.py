@@ -12,6 +12,7 @@ from element_rl.rewards.interface import Reward, RewardSpec
 from element_rl.rewards.making import (
     INTRINSIC_NAMES,
     NAMES,
+    REWARD_HELP,
     TRAINING_NAMES,
     check_intrinsic,
     check_name,
@@ -24,6 +25,7 @@ from element_rl.rewards.making import (
 __all__ = [
     "INTRINSIC_NAMES",
     "NAMES",
+    "REWARD_HELP",
     "TRAINING_NAMES",
     "Reward",
     "RewardSpec",

@@ -90,6 +90,11 @@ NAMES = tuple(REWARDS)
 # what a learner of somebody's own can be given
 INTRINSIC_NAMES = tuple(name for name in NAMES if name != "extrinsic")
 TRAINING_NAMES = (*NAMES, "random")  # what commands that train take; random acts and learns nothing
+REWARD_HELP = (  # of these commands' --reward
+    f"What the agents learn from: {', '.join(INTRINSIC_NAMES)}, extrinsic (the task's own reward), "
+    "random (they act at random and learn nothing), or FILE.py:FUNCTION, a function of your own "
+    "that returns a reward."
+)
 
 
 def make_reward(name: str, env: str | None = None, **options: Any) -> Reward:

@@ -11,7 +11,7 @@ import tyro
 from element_rl.agents.sac import SACConfig
 from element_rl.agents.td3 import TD3Config
 from element_rl.envs.robots import HEALTH_OPTION, EnvSpec, can_fall, describe
-from element_rl.rewards import TRAINING_NAMES, Reward, check_name, make_replay_reward
+from element_rl.rewards import REWARD_HELP, TRAINING_NAMES, Reward, check_name, make_replay_reward
 from element_rl.rewards.element import preset, replay_defaults, update_window
 from element_rl.storage.settings import named_values, settings_from_json
 
@@ -25,10 +25,7 @@ class ExploreConfig:
     # Gymnasium environment to explore, with Box spaces: Ant-v5, Hopper-v5, Walker2d-v5,
     # Humanoid-v4, PointMaze, or any other.
     env: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="ENV")]]
-    # What the agents learn from: element, rnd, ngu, re3, rise, apt, icm, e3b, extrinsic (the task's
-    # own reward), random (they act at random and learn nothing), or FILE.py:FUNCTION, a function of
-    # your own that returns a reward.
-    reward: str = "element"
+    reward: Annotated[str, tyro.conf.arg(help=REWARD_HELP)] = "element"
     # Settings of the reward as NAME=VALUE pairs, e.g. learning_rate=1e-3, or renyi_order=2.
     # (default: none)
     reward_options: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ from jaxtyping import UInt8
 from element_rl.agents.a3c import A3CConfig
 from element_rl.encoders.frozen import FrozenEncoder, load_encoder, random_encoder
 from element_rl.envs.screens import MARIO, ScreenSpec, describe_screen, make_screen
-from element_rl.rewards import TRAINING_NAMES, check_name, make_bonus
+from element_rl.rewards import REWARD_HELP, TRAINING_NAMES, check_name, make_bonus
 from element_rl.rewards.on_rollouts import Bonus
 from element_rl.storage.settings import named_values
 
@@ -31,10 +31,7 @@ class OnPolicyConfig:
     # Environment to explore: Rooms-v0, SuperMarioBros-1-1 (or mario), or any Gymnasium environment
     # with images and Discrete actions.
     env: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="ENV")]]
-    # What the agents learn from: element, rnd, ngu, re3, rise, apt, icm, e3b, extrinsic (the task's
-    # own reward), random (they act at random and learn nothing), or FILE.py:FUNCTION, a function of
-    # your own that returns a reward.
-    reward: str = "element"
+    reward: Annotated[str, tyro.conf.arg(help=REWARD_HELP)] = "element"
     # Settings of the reward as NAME=VALUE pairs, e.g. estimator=kde or learning_rate=1e-3.
     # (default: none)
     reward_options: tuple[str, ...] = ()
