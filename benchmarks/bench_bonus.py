@@ -35,8 +35,9 @@ from benchmarks.tables import (
     significant,
     source_line,
 )
-from element_rl.rewards import NAMES
-from element_rl.rewards.on_rollouts import Bonus, ElementBonus, EpisodeSoFar, make_bonus
+from element_rl.rewards import NAMES, make_bonus
+from element_rl.rewards.element_on_policy import OnPolicyElement
+from element_rl.rewards.on_rollouts import Bonus, EpisodeSoFar, Part
 from element_rl.storage.files import write_json
 
 PACKAGES = ("jax", "optax", "faiss-cpu")
@@ -83,9 +84,11 @@ def measure(name: str, nodes: int, rounds: int) -> dict[str, Any]:
     generator = np.random.default_rng(0)
     state: Any = bonus.init(jax.random.key(0))
     restart = None
-    if isinstance(bonus, ElementBonus) and nodes:
+    if isinstance(bonus, OnPolicyElement) and nodes:
         state = _remembering(bonus, state, nodes, generator)
-        restart = _timed(lambda: bonus.rewards(state, walk(generator, EPISODE), ROLLOUT), [])[1]
+        restart = _timed(
+            lambda: bonus.rewards(state, [Part(walk(generator, EPISODE), ROLLOUT)]), []
+        )[1]
     spent: dict[str, list[float]] = {"rewards": [], "learn": [], "observe": []}
     for turn in range(rounds + 1):
         times: dict[str, list[float]] = {part: [] for part in spent}
@@ -144,17 +147,16 @@ def walk(generator: np.random.Generator, length: int) -> EpisodeSoFar:
 
 
 def _remembering(
-    bonus: ElementBonus, state: Any, nodes: int, generator: np.random.Generator
+    bonus: OnPolicyElement, state: Any, nodes: int, generator: np.random.Generator
 ) -> Any:
     """A state with so many nodes, none of them in an index yet."""
     states = np.concatenate(
         [walk(generator, EPISODE).states[1:] for _ in range(-(-nodes // EPISODE))]
     )[:nodes]
     entropies = generator.uniform(3, 8, nodes).astype(np.float32)
-    element = bonus._element
     return state._replace(
-        episodic=element._episodic.append(state.episodic, states, entropies),
-        lifelong=element._lifelong.append(state.lifelong, states[::10], entropies[::10]),
+        episodic=bonus._episodic.append(state.episodic, states, entropies),
+        lifelong=bonus._lifelong.append(state.lifelong, states[::10], entropies[::10]),
     )
 
 
@@ -162,12 +164,13 @@ def _episode(
     bonus: Bonus, state: Any, episode: EpisodeSoFar, step: int, times: dict[str, list[float]]
 ) -> Any:
     for length in range(ROLLOUT, EPISODE + 1, ROLLOUT):
-        part = EpisodeSoFar(
+        so_far = EpisodeSoFar(
             episode.states[: length + 1], episode.actions[:length], episode.rewards[:length], False
         )
-        _timed(lambda: bonus.rewards(state, part, ROLLOUT), times["rewards"])  # noqa: B023
+        parts = [Part(so_far, ROLLOUT)]
+        _timed(lambda: bonus.rewards(state, parts), times["rewards"])  # noqa: B023
         (state, _), _ = _timed(
-            lambda: bonus.learn(state, part, ROLLOUT, jax.random.key(0)),  # noqa: B023
+            lambda: bonus.learn(state, parts, jax.random.key(0)),  # noqa: B023
             times["learn"],
         )
     (state, _), _ = _timed(lambda: bonus.observe(state, episode, step), times["observe"])

@@ -52,7 +52,8 @@ def _add_fields(found: griffe.Class) -> None:
     fields = [
         griffe.DocstringAttribute(name, description=_comment(field), annotation=field.annotation)
         for name, field in found.attributes.items()
-        if not name.startswith("_")
+        if name in found.members  # those of a parent stand there
+        and not name.startswith("_")
         and "property" not in field.labels
         and field.annotation is not None
     ]

@@ -4,12 +4,14 @@ says so."""
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 
 from element_rl.cli import main
+from element_rl.rewards.element import ElementReward
 from element_rl.rewards.element_config import ElementConfig
 from element_rl.rewards.entropy_range import (
     advice,
@@ -21,6 +23,11 @@ from element_rl.rewards.entropy_range import (
     sentence,
     successive_kernel,
 )
+from element_rl.rewards.interface import EntropyKernel
+
+
+def kernel_of(**settings: Any) -> EntropyKernel | None:
+    return ElementReward(ElementConfig(**settings)).entropy_kernel
 
 
 def two_places(distance: float) -> np.ndarray:
@@ -50,9 +57,7 @@ def test_the_entropy_is_that_of_the_rewards_own_estimator_and_bandwidth(estimato
     """Two places have the kernel κ = exp(−2² / (2σ)), and the Gram matrix the eigenvalues (1 ± κ) /
     2."""
     for bandwidth in (0.1, 2.0, 50.0):
-        seen = seen_episodes(
-            [two_places(2.0)], ElementConfig(estimator=estimator, bandwidth=bandwidth)
-        )
+        seen = seen_episodes([two_places(2.0)], kernel_of(estimator=estimator, bandwidth=bandwidth))
         kernel = math.exp(-4 / (2 * bandwidth))
         values = {
             "kde": -math.log2((1 + kernel) / 2),
@@ -76,7 +81,7 @@ def test_the_bandwidth_that_fits() -> None:
     walk = np.random.default_rng(0).normal(size=(400, 3)).cumsum(axis=0)
     for unit in (1e-3, 1.0, 1e3):
         bandwidth = fitting_bandwidth(unit * walk)
-        seen = seen_episodes([unit * walk], ElementConfig(bandwidth=bandwidth))
+        seen = seen_episodes([unit * walk], kernel_of(bandwidth=bandwidth))
         assert seen.verdict == "informative"
         assert seen.bits == pytest.approx(1.0, abs=0.25)
     assert successive_kernel(np.arange(5.0)[:, None], 0.5) == pytest.approx(math.exp(-1))
@@ -84,24 +89,24 @@ def test_the_bandwidth_that_fits() -> None:
 
 def test_what_is_said_and_advised() -> None:
     walk = np.random.default_rng(0).normal(size=(200, 3)).cumsum(axis=0)
-    blind = seen_episodes([1e-3 * walk, 1e-3 * walk[:150]], ElementConfig())
+    blind = seen_episodes([1e-3 * walk, 1e-3 * walk[:150]], kernel_of())
     assert blind.verdict == "blind"
     assert "blind: at bandwidth 1 the 175 states of an episode count as 1.00" in sentence(blind)
     assert line(blind).endswith(f"Use --bandwidth {blind.advised:g}, or --estimator knn.")
     assert line(blind, as_options=True).endswith(
         f"--reward-options bandwidth={blind.advised:g}, or estimator=knn."
     )
-    saturated = seen_episodes([1e3 * walk], ElementConfig())
+    saturated = seen_episodes([1e3 * walk], kernel_of())
     assert "saturated: at bandwidth 1 even successive states look different" in sentence(saturated)
-    assert line(seen_episodes([walk], ElementConfig(bandwidth=100.0))) == ""
-    assert "equal" in advice(seen_episodes([np.zeros((20, 2), np.float32)], ElementConfig()))
+    assert line(seen_episodes([walk], kernel_of(bandwidth=100.0))) == ""
+    assert "equal" in advice(seen_episodes([np.zeros((20, 2), np.float32)], kernel_of()))
 
 
 def test_nothing_is_judged_where_there_is_no_kernel() -> None:
     states = np.zeros((20, 2), np.float32)
-    assert seen_episodes([states], ElementConfig(estimator="knn")) is None
-    assert seen_episodes([states], ElementConfig(episodic_weight=0.0)) is None
-    assert seen_episodes([states[:15]], ElementConfig()) is None
+    assert seen_episodes([states], kernel_of(estimator="knn")) is None
+    assert seen_episodes([states], kernel_of(episodic_weight=0.0)) is None
+    assert seen_episodes([states[:15]], kernel_of()) is None
     assert line(None) == ""
 
 

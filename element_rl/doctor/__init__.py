@@ -3,7 +3,7 @@ a run?
 
     installation    versions, devices, threads, extras, disk, MuJoCo
     trial           a short real collection with random actions, judged by a bonus
-    explorer        does `element explore` take the environment, and can its entropy tell episodes apart?
+    explorer        does `element explore` take it, and can its entropy tell episodes apart?
     terms           finite? balanced? do new states earn more?
     cost            what a bonus costs beside the environment and a learner; recall of its memory
     learning        does the reward reach a learner: ours, and with `--sb3` Stable-Baselines3's

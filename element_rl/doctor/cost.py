@@ -9,10 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from element_rl.agents import sac
-from element_rl.doctor.findings import Finding
+from element_rl.doctor.findings import Finding, checked
 from element_rl.doctor.trial import BATCH_SIZE, Judgement, Trial
-from element_rl.memory import make_memory
-from element_rl.rewards.element import ElementReward
+from element_rl.rewards.interface import remembering
 
 # what the costs are compared with
 LEARNER = sac.SACConfig(hidden_sizes=(256, 256), batch_size=BATCH_SIZE)
@@ -29,16 +28,16 @@ def check_cost(trial: Trial, judgement: Judgement) -> Finding:
     update, learner = float(np.median(judgement.update_seconds)), sac_update_seconds(trial)
     values = {"env_step": step, "observe": observe, "update": update, "sac_update": learner}
     ratio = (observe + update) / (step + learner)
-    said = (
+    sentence = (
         f"Per step {observe * 1e6:,.0f} µs (the environment: {step * 1e6:,.0f}); per update of "
-        f"{BATCH_SIZE} transitions "
-        f"{update * 1e6:,.0f} µs (SAC here: {learner * 1e6:,.0f}). "
+        f"{BATCH_SIZE} transitions {update * 1e6:,.0f} µs (SAC here: {learner * 1e6:,.0f}). "
         f"One of each takes {1 + ratio:.2f} times as long with the bonus."
     )
-    if ratio > COSTLY:
-        advice = "Smaller networks or pools of the reward help, or a GPU; for ELEMENT a longer --update-interval."
-        return Finding("cost", "warn", said, advice, values | {"ratio": ratio})
-    return Finding("cost", "ok", said, values=values | {"ratio": ratio})
+    advice = (
+        "Smaller networks or pools of the reward help, or a GPU; for ELEMENT a longer "
+        "--update-interval."
+    )
+    return checked("cost", ratio <= COSTLY, sentence, advice, values | {"ratio": ratio})
 
 
 def sac_update_seconds(trial: Trial) -> float:
@@ -72,27 +71,27 @@ def sac_batch(trial: Trial, ids: Any, reward: np.ndarray) -> sac.Batch:
 def check_recall(trial: Trial) -> Finding | None:
     """The memory that a long run would have finds the true neighbours; None for rewards without a
     memory."""
-    rewarder = trial.bonus.rewarder
-    if not isinstance(rewarder, ElementReward):
+    memory = remembering(trial.bonus.rewarder)
+    if memory is None:
         return None
     kind = trial.settings.reward_options.get("memory", "auto")
     # what auto becomes on a CPU, when the memory has grown
     kind = "hnsw" if kind == "auto" else kind
-    k, states = rewarder.config.num_neighbours, trial.states()
+    k, states = memory.num_neighbours, trial.states()
     remembered, asked = states[: len(states) // 2], states[len(states) // 2 :]
     found = []
     for one in (kind, "exact"):
-        options: dict[str, Any] = {"config": rewarder.config.graph} if one == "graph" else {}
-        memory = make_memory(one, states.shape[1], **options)
-        memory.insert(remembered)
-        found.append(memory.query(asked, k)[0])
+        filled = memory.empty_memory(one, states.shape[1])
+        filled.insert(remembered)
+        found.append(filled.query(asked, k)[0])
     # By distance, not by number: where states are equal, either is right.
     recall = float(np.mean(found[0] <= found[1][:, -1:] * (1 + 1e-4) + 1e-6))
-    said = f"The {kind} memory finds {recall:.1%} of the {k} nearest among {len(remembered):,} states of this environment."
-    values = {"kind": kind, "recall": recall}
-    if recall < GOOD_RECALL:
-        return Finding("recall", "warn", said, "Use --memory auto, exact or hnsw.", values)
-    return Finding("recall", "ok", said, values=values)
+    sentence = (
+        f"The {kind} memory finds {recall:.1%} of the {k} nearest among {len(remembered):,} states "
+        "of this environment."
+    )
+    advice, values = "Use --memory auto, exact or hnsw.", {"kind": kind, "recall": recall}
+    return checked("recall", recall >= GOOD_RECALL, sentence, advice, values)
 
 
 def _typical(seconds_per_episode: list[list[float]]) -> float:

@@ -4,8 +4,8 @@ entropy tell episodes apart?"""
 from element_rl.doctor.findings import Finding
 from element_rl.doctor.trial import Trial, TrialSettings
 from element_rl.envs.make import describe
-from element_rl.rewards.element import ElementReward
 from element_rl.rewards.entropy_range import advice, seen_episodes, sentence
+from element_rl.rewards.interface import entropy_kernel
 
 
 def check_explore(settings: TrialSettings) -> Finding:
@@ -15,27 +15,23 @@ def check_explore(settings: TrialSettings) -> Finding:
     except ValueError as error:
         advised = (
             "The bonus itself works with other learners (docs/sb3.md, docs/wrapper.md; on images: "
-            "element on-policy). "
-            "The checks below are of the bonus alone."
+            "element on-policy). The checks below are of the bonus alone."
         )
         return Finding("explore", "warn", f"element explore does not take it. {error}", advised)
-    said = f"element explore takes it: observations of {spec.observation_dim} numbers, actions of {spec.action_dim}."
-    return Finding("explore", "ok", said)
+    sizes = f"observations of {spec.observation_dim} numbers, actions of {spec.action_dim}"
+    return Finding("explore", "ok", f"element explore takes it: {sizes}.")
 
 
 def check_entropy(trial: Trial, explored: bool) -> Finding | None:
     """The reward's own entropy is neither blind nor saturated; None for rewards that have no
     bandwidth."""
-    rewarder = trial.bonus.rewarder
-    seen = (
-        seen_episodes([trial.longest_episode()], rewarder.config)
-        if isinstance(rewarder, ElementReward)
-        else None
-    )
+    kernel = entropy_kernel(trial.bonus.rewarder)
+    seen = None if kernel is None else seen_episodes([trial.longest_episode()], kernel)
     if seen is None:
         return None
     values = seen._asdict()
-    if said := sentence(seen):
-        return Finding("entropy", "warn", said, advice(seen, as_options=not explored), values)
-    said = f"Episodic entropy tells states apart: {seen.bits:.2g} of {seen.ceiling:.1f} bits at bandwidth {seen.bandwidth:g}."
-    return Finding("entropy", "ok", said, values=values)
+    if wrong := sentence(seen):
+        return Finding("entropy", "warn", wrong, advice(seen, as_options=not explored), values)
+    bits = f"{seen.bits:.2g} of {seen.ceiling:.1f} bits at bandwidth {seen.bandwidth:g}"
+    well = f"Episodic entropy tells states apart: {bits}."
+    return Finding("entropy", "ok", well, values=values)

@@ -19,6 +19,18 @@ class Finding:
     values: dict[str, Any] = field(default_factory=dict)
 
 
+def checked(
+    name: str,
+    well: bool,
+    sentence: str,
+    advice: str,
+    values: dict[str, Any],
+    status: Literal["warn", "fail"] = "warn",
+) -> Finding:
+    """A finding with advice, and of this status, only where things are not well."""
+    return Finding(name, "ok" if well else status, sentence, "" if well else advice, values)
+
+
 def exit_code(findings: Iterable[Finding]) -> int:
     """0 when nothing failed; warnings do not count."""
     return CHECK_FAILED if any(finding.status == "fail" for finding in findings) else 0

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 
 from element_rl import __version__
 from element_rl.acting.cores import usable_cores
-from element_rl.doctor.findings import Finding
+from element_rl.doctor.findings import Finding, checked
 from element_rl.runs.provenance import versions
 
 DISTRIBUTION = "element-rl"
@@ -45,37 +45,23 @@ def check_installation(out: Path) -> Iterator[Finding]:
 
 def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> Finding:
     """Python is new enough."""
-    said = f"Python {'.'.join(map(str, version))}, element-rl {__version__}."
-    if version[:2] < OLDEST_PYTHON:
-        return Finding(
-            "Python",
-            "fail",
-            said,
-            "Install Python 3.11 or newer and make a new environment with it.",
-        )
-    return Finding("Python", "ok", said)
+    sentence = f"Python {'.'.join(map(str, version))}, element-rl {__version__}."
+    advice = "Install Python 3.11 or newer and make a new environment with it."
+    return checked("Python", version[:2] >= OLDEST_PYTHON, sentence, advice, {}, status="fail")
 
 
 def check_packages(distribution: str = DISTRIBUTION) -> Finding:
     """Everything the package needs is there, in versions that go together."""
     found = versions()
-    said = ", ".join(
+    listed = ", ".join(
         f"{name} {found[name] or 'missing'}"
         for name in ("jax", "numpy", "gymnasium", "mujoco", "faiss")
     )
     broken = [*broken_requirements(distribution), *mismatched_plugins(), *_two_of_one_kind()]
-    if broken:
-        wrong = "; ".join(broken)
-        advice = f"Install again what belongs together: pip install --upgrade {distribution}"
-        return Finding(
-            "packages", "fail", f"{wrong}.", advice, {"versions": found, "broken": broken}
-        )
-    return Finding(
-        "packages",
-        "ok",
-        f"{said}; all requirements are met.",
-        values={"versions": found, "broken": []},
-    )
+    sentence = f"{'; '.join(broken)}." if broken else f"{listed}; all requirements are met."
+    advice = f"Install again what belongs together: pip install --upgrade {distribution}"
+    values = {"versions": found, "broken": broken}
+    return checked("packages", not broken, sentence, advice, values, status="fail")
 
 
 def broken_requirements(distribution: str) -> list[str]:
@@ -121,12 +107,8 @@ def mismatched_plugins() -> list[str]:
 
 
 def _two_of_one_kind() -> list[str]:
-    names = [name for name in ("faiss-cpu", "faiss-gpu") if _is_installed(name)]
-    return (
-        ["faiss-cpu and faiss-gpu overwrite each other, and both are there"]
-        if len(names) > 1
-        else []
-    )
+    both = _is_installed("faiss-cpu") and _is_installed("faiss-gpu")
+    return ["faiss-cpu and faiss-gpu overwrite each other, and both are there"] if both else []
 
 
 def _is_installed(distribution: str) -> bool:
@@ -140,17 +122,16 @@ def check_devices(device_files: Path = Path("/dev")) -> Finding:
     import jax
 
     devices = [f"{device.device_kind} ({device.platform})" for device in jax.devices()]
-    said = f"JAX computes on {', '.join(devices)}"
+    sentence = f"JAX computes on {', '.join(devices)}"
     gpus = sorted(path.name for path in device_files.glob("nvidia[0-9]*"))
     values = {"devices": devices, "nvidia": gpus}
     if jax.default_backend() != "cpu" or not gpus:
-        return Finding("devices", "ok", f"{said}.", values=values)
+        return Finding("devices", "ok", f"{sentence}.", values=values)
     advice = f"pip install '{DISTRIBUTION}[cuda]', then look again."
     if os.environ.get("JAX_PLATFORMS", "") == "cpu":
         advice = "JAX_PLATFORMS=cpu is set: unset it, unless you mean it."
-    return Finding(
-        "devices", "warn", f"{said}, though the machine has an NVIDIA GPU.", advice, values
-    )
+    sentence = f"{sentence}, though the machine has an NVIDIA GPU."
+    return Finding("devices", "warn", sentence, advice, values)
 
 
 def check_threads(quota_file: Path = Path("/sys/fs/cgroup/cpu.max")) -> Finding:
@@ -158,34 +139,28 @@ def check_threads(quota_file: Path = Path("/sys/fs/cgroup/cpu.max")) -> Finding:
     cores = usable_cores()
     allowed = min(cores, cpu_quota(quota_file) or cores)
     lapack, openmp = os.environ.get("OPENBLAS_NUM_THREADS"), os.environ.get("OMP_NUM_THREADS")
-    said = f"{cores} core{'s' if cores > 1 else ''}"
     values = {
         "cores": cores,
         "allowed": allowed,
         "OPENBLAS_NUM_THREADS": lapack,
         "OMP_NUM_THREADS": openmp,
     }
-    if allowed < cores:
-        sentence = f"{said} can be seen, but this process may use only {allowed:g} of them."
-        advice = f"Set OMP_NUM_THREADS={max(int(allowed), 1)}: more threads than cores wait for each other."
-        if openmp is None or not openmp.isdigit() or int(openmp) > allowed:
-            return Finding("threads", "warn", sentence, advice, values)
-    if openmp is not None and openmp.isdigit() and int(openmp) > cores:
+    there = f"{cores} core{'s' if cores > 1 else ''}"
+    threads = int(openmp) if openmp is not None and openmp.isdigit() else None
+    if allowed < cores and (threads is None or threads > allowed):
+        sentence = f"{there} can be seen, but this process may use only {allowed:g} of them."
+        most = max(int(allowed), 1)
+        advice = f"Set OMP_NUM_THREADS={most}: more threads than cores wait for each other."
+    elif threads is not None and threads > cores:
+        sentence = f"{there}, but OMP_NUM_THREADS is {openmp}."
         advice = f"Set OMP_NUM_THREADS={cores} or unset it."
-        return Finding(
-            "threads", "warn", f"{said}, but OMP_NUM_THREADS is {openmp}.", advice, values
-        )
-    if lapack != "1":
-        advice = "Set OPENBLAS_NUM_THREADS=1 before NumPy is loaded, as the command element does."
+    elif lapack != "1":
         wait = "LAPACK's threads wait busily, and slow down whatever runs beside them"
-        return Finding(
-            "threads",
-            "warn",
-            f"{said}; OPENBLAS_NUM_THREADS is {lapack or 'not set'}: {wait}.",
-            advice,
-            values,
-        )
-    return Finding("threads", "ok", f"{said}; one thread for LAPACK.", values=values)
+        sentence = f"{there}; OPENBLAS_NUM_THREADS is {lapack or 'not set'}: {wait}."
+        advice = "Set OPENBLAS_NUM_THREADS=1 before NumPy is loaded, as the command element does."
+    else:
+        return Finding("threads", "ok", f"{there}; one thread for LAPACK.", values=values)
+    return Finding("threads", "warn", sentence, advice, values)
 
 
 def cpu_quota(quota_file: Path) -> float | None:
@@ -204,8 +179,8 @@ def check_extras() -> Finding:
     }
     absent = [f"{name} ({EXTRAS[name][1]})" for name, is_there in there.items() if not is_there]
     present = ", ".join(name for name, is_there in there.items() if is_there) or "none"
-    said = f"There: {present}." + (f" Not there: {', '.join(absent)}." if absent else "")
-    return Finding("extras", "ok", said, values=there)
+    sentence = f"There: {present}." + (f" Not there: {', '.join(absent)}." if absent else "")
+    return Finding("extras", "ok", sentence, values=there)
 
 
 def check_disk(out: Path) -> Finding:
@@ -218,18 +193,12 @@ def check_disk(out: Path) -> Finding:
             os.fsync(file.fileno())
         free = shutil.disk_usage(existing).free
     except OSError as error:
-        said = f"Nothing can be written to {existing} ({error.strerror})."
-        return Finding(
-            "disk",
-            "fail",
-            said,
-            "Go to another folder, or give one that can be written with --out.",
-        )
-    said = f"Runs can be written to {out}; {free / 1e9:,.0f} GB are free."
-    if free < LITTLE_SPACE:
-        advice = "Make room, or keep runs small: --replay-size 100000 --checkpoint-every N."
-        return Finding("disk", "warn", said, advice, {"free_bytes": free})
-    return Finding("disk", "ok", said, values={"free_bytes": free})
+        sentence = f"Nothing can be written to {existing} ({error.strerror})."
+        advice = "Go to another folder, or give one that can be written with --out."
+        return Finding("disk", "fail", sentence, advice)
+    sentence = f"Runs can be written to {out}; {free / 1e9:,.0f} GB are free."
+    advice = "Make room, or keep runs small: --replay-size 100000 --checkpoint-every N."
+    return checked("disk", free >= LITTLE_SPACE, sentence, advice, {"free_bytes": free})
 
 
 def check_mujoco(env: str = "Hopper-v5") -> Finding:
@@ -242,13 +211,9 @@ def check_mujoco(env: str = "Hopper-v5") -> Finding:
         observations = [made.step(made.action_space.sample())[0] for _ in range(10)]
         made.close()
     except Exception as error:  # whatever MuJoCo and its bindings may raise
-        said = f"{env} cannot be stepped: {type(error).__name__}: {error}"
-        return Finding("MuJoCo", "fail", said, "pip install --upgrade mujoco gymnasium")
+        sentence = f"{env} cannot be stepped: {type(error).__name__}: {error}"
+        return Finding("MuJoCo", "fail", sentence, "pip install --upgrade mujoco gymnasium")
     if not np.isfinite(observations).all():
-        return Finding(
-            "MuJoCo",
-            "fail",
-            f"{env} observes numbers that are not finite.",
-            "pip install --upgrade mujoco",
-        )
+        sentence = f"{env} observes numbers that are not finite."
+        return Finding("MuJoCo", "fail", sentence, "pip install --upgrade mujoco")
     return Finding("MuJoCo", "ok", f"{env} steps.")

@@ -27,39 +27,46 @@ def check_learner(trial: Trial) -> Finding:
     rng = np.random.default_rng(trial.settings.seed)
     drawn = [trial.bonus.sample(BATCH_SIZE, rng) for _ in range(UPDATES)]
     rewards = [trial.bonus.reward(ids, *trial.transitions(ids)) for ids in drawn]
-    batches = {
-        "with": [sac_batch(trial, ids, reward) for ids, reward in zip(drawn, rewards, strict=True)],
-        "without": [
-            sac_batch(trial, ids, np.zeros_like(reward))
-            for ids, reward in zip(drawn, rewards, strict=True)
-        ],
+    given = {
+        "with": rewards,
+        "without": [np.zeros_like(reward) for reward in rewards],
+        "with again": rewards,
     }
-    learned = {
-        name: _learn(batches[name.split()[0]], trial.settings.seed)
-        for name in ("with", "without", "with again")
-    }
+    learned = {}
+    for name, values_given in given.items():
+        pairs = zip(drawn, values_given, strict=True)
+        batches = [sac_batch(trial, ids, reward) for ids, reward in pairs]
+        learned[name] = _learn(batches, trial.settings.seed)
     rise = np.asarray(learned["with"]["targets"] - learned["without"]["targets"])
     wrong = float(np.max(np.abs(rise - rewards[0])))
     losses = {name: float(result["critic_loss"]) for name, result in learned.items()}
     values = {"critic_loss": losses, "largest_error_of_targets": wrong}
     if losses["with"] != losses["with again"]:
-        said = "The same learner with the same bonus learned different things twice: nothing can be concluded."
+        sentence = (
+            "The same learner with the same bonus learned different things twice: nothing can be "
+            "concluded."
+        )
         return Finding(
-            "reaches learner", "warn", said, "Run it again on a CPU: JAX_PLATFORMS=cpu.", values
+            "reaches learner", "warn", sentence, "Run it again on a CPU: JAX_PLATFORMS=cpu.", values
         )
     if (
         wrong > CLOSE * max(float(np.max(np.abs(rewards[0]))), 1.0)
         or losses["with"] == losses["without"]
     ):
-        said = f"The learner's targets do not differ by the bonus (by up to {wrong:.2g} too much or too little)."
-        advice = "Look where the reward is put into the batch: it must be there before targets or advantages are computed."
-        return Finding("reaches learner", "fail", said, advice, values)
-    said = (
+        sentence = (
+            f"The learner's targets do not differ by the bonus (by up to {wrong:.2g} too much or "
+            "too little)."
+        )
+        advice = (
+            "Look where the reward is put into the batch: it must be there before targets or "
+            "advantages are computed."
+        )
+        return Finding("reaches learner", "fail", sentence, advice, values)
+    sentence = (
         f"Targets rise by the bonus and by nothing else; after {UPDATES} updates the critics' loss "
-        f"is {losses['with']:.3g}, "
-        f"without the bonus {losses['without']:.3g}."
+        f"is {losses['with']:.3g}, without the bonus {losses['without']:.3g}."
     )
-    return Finding("reaches learner", "ok", said, values=values)
+    return Finding("reaches learner", "ok", sentence, values=values)
 
 
 def _learn(batches: list[sac.Batch], seed: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from element_rl.doctor.findings import Finding
+from element_rl.doctor.findings import Finding, checked
 from element_rl.rewards.entropy_range import entropy_range
 from element_rl.runs.folder import RunError, RunFolder
 
@@ -65,26 +65,20 @@ def check_finite(metrics: Metrics) -> Finding:
     """What was learned stayed finite."""
     for name in LEARNED:
         for seed, (steps, values) in by_seed(metrics, name).items():
-            known = np.flatnonzero(np.isfinite(values))
-            lost = (
-                np.flatnonzero(~np.isfinite(values[known[0] :])) if len(known) else np.zeros(0, int)
-            )
-            if len(lost) or np.isinf(values).any():
-                step = int(
-                    steps[
-                        np.flatnonzero(np.isinf(values))[0] if not len(lost) else known[0] + lost[0]
-                    ]
+            finite = np.isfinite(values)
+            begun = np.logical_or.accumulate(finite)  # columns are empty until learning begins
+            lost = np.flatnonzero(np.isinf(values) | (begun & ~finite))
+            if len(lost):
+                step = int(steps[lost[0]])
+                sentence = f"{name} of seed {seed} is NaN or infinite from step {step:,} on."
+                advice = (
+                    "Start again from a checkpoint before that with a smaller learning rate, and "
+                    "look at the reward."
                 )
-                said = f"{name} of seed {seed} is NaN or infinite from step {step:,} on."
-                advice = "Start again from a checkpoint before that with a smaller learning rate, and look at the reward."
-                return Finding(
-                    "finite", "fail", said, advice, {"column": name, "seed": seed, "step": step}
-                )
-    return Finding(
-        "finite",
-        "ok",
-        f"{len(metrics['step']):,} lines of metrics are finite where they should be.",
-    )
+                where = {"column": name, "seed": seed, "step": step}
+                return Finding("finite", "fail", sentence, advice, where)
+    sentence = f"{len(metrics['step']):,} lines of metrics are finite where they should be."
+    return Finding("finite", "ok", sentence)
 
 
 def check_terms(metrics: Metrics, settings: Mapping[str, Any]) -> Finding | None:
@@ -106,16 +100,14 @@ def check_terms(metrics: Metrics, settings: Mapping[str, Any]) -> Finding | None
     parts = {name: weights[name] * float(means[name] or 0.0) for name in means}
     total = max(sum(parts.values()), 1e-12)
     shares = {name: part / total for name, part in parts.items()}
-    said = (
-        "Shares of the mean reward in the second half: "
-        + ", ".join(f"{n} {s:.0%}" for n, s in shares.items())
-        + "."
-    )
+    listed = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+    sentence = f"Shares of the mean reward in the second half: {listed}."
     weak = [name for name, share in shares.items() if share < SMALLEST_SHARE and weights[name] > 0]
-    if weak:
-        advice = f"Give {' and '.join(weak)} more weight (--beta, --episodic-weight), or use --normalisation standard."
-        return Finding("balanced", "warn", said, advice, {"shares": shares})
-    return Finding("balanced", "ok", said, values={"shares": shares})
+    advice = (
+        f"Give {' and '.join(weak)} more weight (--beta, --episodic-weight), or use "
+        "--normalisation standard."
+    )
+    return checked("balanced", not weak, sentence, advice, {"shares": shares})
 
 
 def check_memory(metrics: Metrics, settings: Mapping[str, Any]) -> Finding | None:
@@ -127,42 +119,44 @@ def check_memory(metrics: Metrics, settings: Mapping[str, Any]) -> Finding | Non
     ):
         return None
     size, last = int(np.nanmax(metrics["memory_size"])), int(metrics["step"].max())
-    interval = settings.get("update_interval")
+    sentence = f"The lifelong memory holds {size:,} states."
     if size == 0:
-        said = f"The lifelong memory is still empty at step {last:,}, so the lifelong reward is 0."
-        advice = (
-            f"Its first window opens at step {interval:,}: run longer, or give --update-interval."
-            if interval
-            else ""
+        sentence = (
+            f"The lifelong memory is still empty at step {last:,}, so the lifelong reward is 0."
         )
-        return Finding("memory", "warn", said, advice, {"memory_size": 0})
-    return Finding(
-        "memory", "ok", f"The lifelong memory holds {size:,} states.", values={"memory_size": size}
+    interval = settings.get("update_interval")
+    advice = (
+        f"Its first window opens at step {interval:,}: run longer, or give --update-interval."
+        if interval
+        else ""
     )
+    return checked("memory", size > 0, sentence, advice, {"memory_size": size})
 
 
 def check_temperature(metrics: Metrics) -> Finding | None:
     """SAC's temperature has not collapsed: its policy still acts at random to some degree."""
     lowest = {
-        seed: float(v[np.isfinite(v)][-1])
-        for seed, (_, v) in by_seed(metrics, "temperature").items()
-        if np.isfinite(v).any()
+        seed: float(column[np.isfinite(column)][-1])
+        for seed, (_, column) in by_seed(metrics, "temperature").items()
+        if np.isfinite(column).any()
     }
     if not lowest:
         return None
     seed, value = min(lowest.items(), key=lambda item: item[1])
     values = {"temperature": lowest}
     if value >= LOW:
-        return Finding(
-            "temperature", "ok", f"SAC's temperature ended at {value:.2g} or above.", values=values
-        )
-    said = f"SAC's temperature of seed {seed} has collapsed to {value:.1g}: the size of the reward went to nothing."
+        sentence = f"SAC's temperature ended at {value:.2g} or above."
+        return Finding("temperature", "ok", sentence, values=values)
+    sentence = (
+        f"SAC's temperature of seed {seed} has collapsed to {value:.1g}: the size of the reward "
+        "went to nothing."
+    )
     advice = (
         "Look whether the reward is near 0 (figure reward_terms of element plot). Give it more "
-        "size (--reward-scale, "
-        "--recent-scale), or hold the temperature: --sac.temperature-learning-rate 0."
+        "size (--reward-scale, --recent-scale), or hold the temperature: "
+        "--sac.temperature-learning-rate 0."
     )
-    return Finding("temperature", "fail" if value < COLLAPSED else "warn", said, advice, values)
+    return Finding("temperature", "fail" if value < COLLAPSED else "warn", sentence, advice, values)
 
 
 def check_coverage(metrics: Metrics, summary: Mapping[str, Any]) -> Finding | None:
@@ -177,23 +171,26 @@ def check_coverage(metrics: Metrics, summary: Mapping[str, Any]) -> Finding | No
         return None
     growth = float(np.mean([(now[seed] - before[seed]) / max(now[seed], 1.0) for seed in now]))
     covered = float(np.mean(list(now.values())))
-    said = f"{covered:,.0f} cells, {growth:.1%} of them in the last fifth of the run"
-    random = [
-        cells
-        for cells in (summary.get("random_policy") or {}).get("coverage", [])
-        if cells is not None
-    ]
+    sentence = f"{covered:,.0f} cells, {growth:.1%} of them in the last fifth of the run"
+    at_random = (summary.get("random_policy") or {}).get("coverage", [])
+    random = [cells for cells in at_random if cells is not None]
     values = {"coverage": now, "growth": growth, "random_policy": random}
     if random and covered < np.mean(random):
-        said = (
+        sentence = (
             f"{covered:,.0f} cells; a random policy covers {np.mean(random):,.0f} in as many steps."
         )
-        advice = "A policy that learns acts less at random at first: train longer before you judge. Then look at the terms."
-        return Finding("coverage", "warn", said, advice, values)
+        advice = (
+            "A policy that learns acts less at random at first: train longer before you judge. "
+            "Then look at the terms."
+        )
+        return Finding("coverage", "warn", sentence, advice, values)
     if growth < GROWTH:
-        advice = "Either the map is full, or exploration has stopped: look at the density map of element plot, and at beta."
-        return Finding("coverage", "warn", f"{said}: it has stopped growing.", advice, values)
-    return Finding("coverage", "ok", f"{said}.", values=values)
+        advice = (
+            "Either the map is full, or exploration has stopped: look at the density map of "
+            "element plot, and at beta."
+        )
+        return Finding("coverage", "warn", f"{sentence}: it has stopped growing.", advice, values)
+    return Finding("coverage", "ok", f"{sentence}.", values=values)
 
 
 def check_survival(metrics: Metrics) -> Finding | None:
@@ -206,38 +203,29 @@ def check_survival(metrics: Metrics) -> Finding | None:
         if len(lengths) >= 8 and np.std(lengths) > 0.05 * np.mean(lengths) and np.std(entropy) > 0:
             quarter = len(lengths) // 4
             correlation = float(np.corrcoef(lengths, entropy)[0, 1])
-            found[seed] = (
-                float(lengths[:quarter].mean()),
-                float(lengths[-quarter:].mean()),
-                correlation,
-            )
+            first, last = lengths[:quarter].mean(), lengths[-quarter:].mean()
+            found[seed] = (float(first), float(last), correlation)
+    if not np.isfinite(metrics["episode_length"]).any():
+        advice = "Train longer than one episode lasts."
+        return Finding("episodes", "warn", "No episode has ended yet.", advice)
     if not found:
-        mean = (
-            float(np.nanmean(metrics["episode_length"]))
-            if np.isfinite(metrics["episode_length"]).any()
-            else np.nan
-        )
-        if not np.isfinite(mean):
-            return Finding(
-                "episodes",
-                "warn",
-                "No episode has ended yet.",
-                "Train longer than one episode lasts.",
-            )
+        mean = float(np.nanmean(metrics["episode_length"]))
         return Finding("episodes", "ok", f"Episodes have much the same length, {mean:,.0f} steps.")
     first, last, correlation = (float(np.mean(part)) for part in zip(*found.values(), strict=True))
-    said = f"Episodes went from {first:,.0f} to {last:,.0f} steps; length and entropy correlate by {correlation:.2f}"
+    sentence = (
+        f"Episodes went from {first:,.0f} to {last:,.0f} steps; length and entropy correlate by "
+        f"{correlation:.2f}"
+    )
     values = {"first": first, "last": last, "correlation": correlation}
     if last > LONGER * first and correlation > TOGETHER:
         advice = (
             "Keep episodes of one length (--env-options terminate_when_unhealthy=false for "
-            "robots), or take away what "
-            "living alone earns: --sac.reward-centring 0.5, or --length-weighted."
+            "robots), or take away what living alone earns: --sac.reward-centring 0.5, or "
+            "--length-weighted."
         )
-        return Finding(
-            "episodes", "warn", f"{said}: the agent may be paid for staying alive.", advice, values
-        )
-    return Finding("episodes", "ok", f"{said}.", values=values)
+        sentence = f"{sentence}: the agent may be paid for staying alive."
+        return Finding("episodes", "warn", sentence, advice, values)
+    return Finding("episodes", "ok", f"{sentence}.", values=values)
 
 
 def check_saturation(metrics: Metrics, settings: Mapping[str, Any]) -> Finding | None:
@@ -247,25 +235,28 @@ def check_saturation(metrics: Metrics, settings: Mapping[str, Any]) -> Finding |
         return None
     verdict = entropy_range(share)
     values = {"saturation": share, "verdict": verdict}
-    said = f"Episodes have {share:.2g} of the entropy that their length allows (logged with bandwidth 1)."
-    if verdict == "informative":
-        return Finding("saturation", "ok", said, values=values)
-    said = f"{said[:-1]}: {'blind, it cannot tell states apart' if verdict == 'blind' else 'saturated'}."
-    return Finding("saturation", "warn", said, _bandwidth_advice(settings), values)
+    ending = {"blind": ": blind, it cannot tell states apart", "saturated": ": saturated"}
+    sentence = (
+        f"Episodes have {share:.2g} of the entropy that their length allows (logged with "
+        f"bandwidth 1){ending.get(verdict, '')}."
+    )
+    advice = _bandwidth_advice(settings)
+    return checked("saturation", verdict == "informative", sentence, advice, values)
 
 
 def _bandwidth_advice(settings: Mapping[str, Any]) -> str:
     """What to do about a logged entropy that says nothing: the reward has an estimator and a
     bandwidth of its own."""
-    if settings.get("reward") != "element":
-        return f"It says nothing of these episodes; the reward {settings.get('reward')} does not use it. Look at coverage."
-    own = settings.get("bandwidth")
-    if settings.get("estimator") == "knn" or own not in (None, 1.0):
-        used = (
-            "has no bandwidth" if settings.get("estimator") == "knn" else f"has bandwidth {own:g}"
-        )
-        return f"It says nothing of these episodes; the reward {used}: element doctor {settings.get('env')} tells what it sees."
-    return f"Use another --bandwidth (element doctor {settings.get('env')} tells one that fits), or --estimator knn."
+    reward, bandwidth = settings.get("reward"), settings.get("bandwidth")
+    by_neighbours = settings.get("estimator") == "knn"
+    doctor = f"element doctor {settings.get('env')}"
+    silent = "It says nothing of these episodes; the reward"
+    if reward != "element":
+        return f"{silent} {reward} does not use it. Look at coverage."
+    if by_neighbours or bandwidth not in (None, 1.0):
+        used = "has no bandwidth" if by_neighbours else f"has bandwidth {bandwidth:g}"
+        return f"{silent} {used}: {doctor} tells what it sees."
+    return f"Use another --bandwidth ({doctor} tells one that fits), or --estimator knn."
 
 
 def by_seed(metrics: Metrics, name: str) -> dict[int, tuple[np.ndarray, Float[np.ndarray, " T"]]]:

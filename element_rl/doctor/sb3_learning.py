@@ -14,6 +14,7 @@ from gymnasium import spaces
 
 from element_rl.doctor.findings import Finding
 from element_rl.doctor.trial import TrialSettings, bonus_arguments, make_trial_env
+from element_rl.integrations.observations import each_part
 
 BATCH_SIZE = 64
 EPISODES = 3  # collected with random actions
@@ -28,31 +29,31 @@ def check_sb3(settings: TrialSettings) -> Finding:
         return Finding("reaches SB3", "fail", str(error), "pip install 'element-rl[sb3]'")
     model = _collected(settings, sb3)
     on, again, off = (_asked(model, weight) for weight in (1.0, 1.0, 0.0))
-    values = {
-        name: result["loss"]
-        for name, result in (("with", on), ("with_again", again), ("without", off))
-    }
+    values = {"with": on["loss"], "with_again": again["loss"], "without": off["loss"]}
     parts = ("observations", "actions", "next_observations", "dones")
     same = all(_equal(on[part], other[part]) for part in parts for other in (again, off))
     steady = _equal(on["rewards"], again["rewards"]) and on["loss"] == again["loss"]
     changed = not _equal(on["rewards"], off["rewards"]) and on["loss"] != off["loss"]
     kind = type(model).__name__
     if same and steady and changed and not np.any(off["rewards"]):
-        said = (
+        sentence = (
             f"{kind} of Stable-Baselines3 learns from the bonus (loss {on['loss']:.3g}, without it "
-            f"{off['loss']:.3g}); "
-            "its batches change when the bonus does, and only then."
+            f"{off['loss']:.3g}); its batches change when the bonus does, and only then."
         )
-        return Finding("reaches SB3", "ok", said, values=values)
-    reasons = [
-        "transitions differ though the random numbers are the same" if not same else "",
-        "the same bonus gives different rewards twice" if not steady else "",
-        "without the bonus nothing changes" if not changed else "",
-        "rewards are not 0 without it" if np.any(off["rewards"]) else "",
-    ]
-    said = f"{kind} of Stable-Baselines3 does not learn from the bonus alone: {'; '.join(r for r in reasons if r)}."
-    advice = "Look whether the reward is 0 or constant (above), and for wrappers that change rewards, such as VecNormalize."
-    return Finding("reaches SB3", "fail", said, advice, values)
+        return Finding("reaches SB3", "ok", sentence, values=values)
+    reasons = {
+        "transitions differ though the random numbers are the same": not same,
+        "the same bonus gives different rewards twice": not steady,
+        "without the bonus nothing changes": not changed,
+        "rewards are not 0 without it": bool(np.any(off["rewards"])),
+    }
+    wrong = "; ".join(reason for reason, holds in reasons.items() if holds)
+    sentence = f"{kind} of Stable-Baselines3 does not learn from the bonus alone: {wrong}."
+    advice = (
+        "Look whether the reward is 0 or constant (above), and for wrappers that change rewards, "
+        "such as VecNormalize."
+    )
+    return Finding("reaches SB3", "fail", sentence, advice, values)
 
 
 def _collected(settings: TrialSettings, sb3: Any) -> Any:
@@ -106,17 +107,11 @@ def _asked(model: Any, weight: float) -> dict[str, Any]:
     ]
     buffer.weight, buffer.bonus.state, buffer.bonus.updates = before
     model.policy.load_state_dict(kept)
-    return {name: _numpy(part) for name, part in batch._asdict().items() if part is not None} | {
-        "loss": float(losses[0])
+    parts = {name: part for name, part in batch._asdict().items() if part is not None}
+    arrays = {
+        name: each_part(lambda tensor: tensor.cpu().numpy(), part) for name, part in parts.items()
     }
-
-
-def _numpy(part: Any) -> Any:
-    return (
-        {name: _numpy(one) for name, one in part.items()}
-        if isinstance(part, dict)
-        else part.cpu().numpy()
-    )
+    return arrays | {"loss": float(losses[0])}
 
 
 def _equal(one: Any, other: Any) -> bool:

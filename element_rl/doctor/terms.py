@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.spatial import cKDTree
 
-from element_rl.doctor.findings import Finding
+from element_rl.doctor.findings import Finding, checked
 from element_rl.doctor.trial import Judgement, Trial
 
 SMALLEST_SHARE = 0.05  # of the reward's variance, below which a term has no say
@@ -39,12 +39,15 @@ def check_finite(judgement: Judgement) -> Finding:
     wrong = {name: int(np.sum(~np.isfinite(values))) for name, values in parts.items()}
     counts = ", ".join(f"{name} in {count:,}" for name, count in wrong.items() if count)
     if counts:
-        said = f"Of {len(judgement.reward):,} rewards some are NaN or infinite: {counts}."
-        advice = "Look for logarithms of 0 and divisions by 0 in the reward, and for observations that grow without bound."
-        return Finding("finite", "fail", said, advice, {"not_finite": wrong})
+        sentence = f"Of {len(judgement.reward):,} rewards some are NaN or infinite: {counts}."
+        advice = (
+            "Look for logarithms of 0 and divisions by 0 in the reward, and for observations that "
+            "grow without bound."
+        )
+        return Finding("finite", "fail", sentence, advice, {"not_finite": wrong})
     low, high = float(judgement.reward.min()), float(judgement.reward.max())
-    said = f"All {len(judgement.reward):,} rewards are finite, from {low:.3g} to {high:.3g}."
-    return Finding("finite", "ok", said, values={"minimum": low, "maximum": high})
+    sentence = f"All {len(judgement.reward):,} rewards are finite, from {low:.3g} to {high:.3g}."
+    return Finding("finite", "ok", sentence, values={"minimum": low, "maximum": high})
 
 
 def check_varied(judgement: Judgement) -> Finding:
@@ -52,17 +55,20 @@ def check_varied(judgement: Judgement) -> Finding:
     deviation, size = float(np.std(judgement.reward)), float(np.max(np.abs(judgement.reward)))
     values = {"deviation": deviation}
     if deviation <= 1e-6 * max(size, 1e-6):
-        said = f"Every transition earns the same, {float(judgement.reward[0]):.3g}: nothing can be learned from that."
-        advice = "Try more --steps; if it stays so, the reward does not look at the states, or sees no difference between them."
-        return Finding("varied", "fail", said, advice, values)
-    said = f"Rewards vary: mean {np.mean(judgement.reward):.3g} ± {deviation:.2g}."
-    if not SMALLEST_DEVIATION <= deviation <= LARGEST_DEVIATION:
-        size_matters = (
-            "SAC weighs the reward against the entropy of its policy, so its size matters"
+        same = f"Every transition earns the same, {float(judgement.reward[0]):.3g}"
+        sentence = f"{same}: nothing can be learned from that."
+        advice = (
+            "Try more --steps; if it stays so, the reward does not look at the states, or sees no "
+            "difference between them."
         )
-        advice = f"{size_matters}: --recent-scale of element explore, or recent_scale=True, brings it to about 1."
-        return Finding("varied", "warn", said, advice, values)
-    return Finding("varied", "ok", said, values=values)
+        return Finding("varied", "fail", sentence, advice, values)
+    sentence = f"Rewards vary: mean {np.mean(judgement.reward):.3g} ± {deviation:.2g}."
+    advice = (
+        "SAC weighs the reward against the entropy of its policy, so its size matters: "
+        "--recent-scale of element explore, or recent_scale=True, brings it to about 1."
+    )
+    usable = SMALLEST_DEVIATION <= deviation <= LARGEST_DEVIATION
+    return checked("varied", usable, sentence, advice, values)
 
 
 def check_balance(judgement: Judgement) -> Finding:
@@ -72,9 +78,8 @@ def check_balance(judgement: Judgement) -> Finding:
         return Finding("balanced", "ok", f"The reward has one term, {names[0]}.")
     weights, explained = fitted_weights(judgement)
     if explained < ADDITIVE:
-        return Finding(
-            "balanced", "ok", f"The reward is no weighted sum of its terms, {' and '.join(names)}."
-        )
+        sentence = f"The reward is no weighted sum of its terms, {' and '.join(names)}."
+        return Finding("balanced", "ok", sentence)
     spread = np.array([np.var(judgement.terms[name]) for name in names])
     contributions = weights**2 * spread
     shares = contributions / max(contributions.sum(), 1e-30)
@@ -82,27 +87,27 @@ def check_balance(judgement: Judgement) -> Finding:
         "shares": dict(zip(names, shares.tolist(), strict=True)),
         "weights": dict(zip(names, weights.tolist(), strict=True)),
     }
-    said = ", ".join(f"{name} {share:.0%}" for name, share in zip(names, shares, strict=True))
     constant = [name for name, variance in zip(names, spread, strict=True) if variance <= 1e-12]
     if constant:
-        said = f"{' and '.join(constant)} {'is' if len(constant) == 1 else 'are'} the same for all transitions."
-        advice = "Try more --steps: a lifelong term needs a past (ELEMENT remembers states from a tenth of the steps on)."
-        return Finding("balanced", "warn", said, advice, values)
-    weak = [
-        n
-        for n, s, w in zip(names, shares, weights, strict=True)
-        if s < SMALLEST_SHARE and abs(w) > 1e-3
-    ]
-    if weak:
+        verb = "is" if len(constant) == 1 else "are"
+        sentence = f"{' and '.join(constant)} {verb} the same for all transitions."
         advice = (
-            f"Give {' and '.join(weak)} more weight (--beta, --episodic-weight; lifelong_weight "
-            "and episodic_weight among a "
-            "bonus's options), or scale terms by --normalisation standard."
+            "Try more --steps: a lifelong term needs a past (ELEMENT remembers states from a tenth "
+            "of the steps on)."
         )
-        return Finding(
-            "balanced", "warn", f"Shares of the reward's variance: {said}.", advice, values
-        )
-    return Finding("balanced", "ok", f"Shares of the reward's variance: {said}.", values=values)
+        return Finding("balanced", "warn", sentence, advice, values)
+    weak = [
+        name
+        for name, share, weight in zip(names, shares, weights, strict=True)
+        if share < SMALLEST_SHARE and abs(weight) > 1e-3
+    ]
+    listed = ", ".join(f"{name} {share:.0%}" for name, share in zip(names, shares, strict=True))
+    advice = (
+        f"Give {' and '.join(weak)} more weight (--beta, --episodic-weight; lifelong_weight and "
+        "episodic_weight among a bonus's options), or scale terms by --normalisation standard."
+    )
+    sentence = f"Shares of the reward's variance: {listed}."
+    return checked("balanced", not weak, sentence, advice, values)
 
 
 def fitted_weights(judgement: Judgement) -> tuple[Float[np.ndarray, " K"], float]:
@@ -131,12 +136,13 @@ def check_novelty(trial: Trial, judgement: Judgement) -> Finding:
         "often_visited": float(old.mean()),
         "difference": difference,
     }
-    said = (
+    sentence = (
         f"The seldom visited tenth of the states earns {new.mean():.3g}, the often visited "
-        f"{old.mean():.3g}: "
-        f"{abs(difference):.1f} standard deviations {'more' if difference >= 0 else 'less'}."
+        f"{old.mean():.3g}: {abs(difference):.1f} standard deviations "
+        f"{'more' if difference >= 0 else 'less'}."
     )
-    if difference <= 0:
-        advice = "Random actions may be too few to tell: try more --steps. If it stays so, look at what the state is made of."
-        return Finding("new states", "warn", said, advice, values)
-    return Finding("new states", "ok", said, values=values)
+    advice = (
+        "Random actions may be too few to tell: try more --steps. If it stays so, look at what the "
+        "state is made of."
+    )
+    return checked("new states", difference > 0, sentence, advice, values)

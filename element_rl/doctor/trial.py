@@ -18,8 +18,8 @@ import element_rl.envs.rooms  # noqa: F401 (registers Rooms-v0)
 from element_rl.envs.make import make_plain_env
 from element_rl.envs.robots import HEALTH_OPTION, can_fall
 from element_rl.integrations import IntrinsicReward
-from element_rl.integrations.exploration_info import known_robot, stacked
-from element_rl.integrations.observations import flattened
+from element_rl.integrations.exploration_info import known_robot
+from element_rl.integrations.observations import each_part, flattened, stacked
 
 EPISODES = 10  # that the steps are divided into
 SHORTEST_EPISODE = 20
@@ -107,12 +107,8 @@ class Trial:
             stepped = time.perf_counter()
             last = step == self.settings.steps - 1
             self._remember(observation, action, after, terminated, info)
-            before, chosen, reached = (
-                stacked([observation]),
-                np.asarray(action)[None],
-                stacked([after]),
-            )
-            self.bonus.observe(before, chosen, reached, [terminated], [truncated or last], [info])
+            step_taken = stacked([observation]), np.asarray(action)[None], stacked([after])
+            self.bonus.observe(*step_taken, [terminated], [truncated or last], [info])
             self.step_seconds[-1].append(stepped - began)
             self.observe_seconds[-1].append(time.perf_counter() - stepped)
             observation = after
@@ -159,17 +155,11 @@ class Trial:
     def _remember(
         self, observation: Any, action: Any, after: Any, terminated: bool, info: dict[str, Any]
     ) -> None:
-        parts = (
-            self.observations,
-            self.actions,
-            self.next_observations,
-            self.terminated,
-            self.infos,
-        )
-        for stored, new in zip(
-            parts, (observation, np.asarray(action), after, bool(terminated), info), strict=True
-        ):
-            stored.append(new)
+        self.observations.append(observation)
+        self.actions.append(np.asarray(action))
+        self.next_observations.append(after)
+        self.terminated.append(bool(terminated))
+        self.infos.append(info)
 
 
 @dataclass(frozen=True)
@@ -202,8 +192,4 @@ def judge(trial: Trial) -> Judgement:
 
 
 def _taken(stored: Any, ids: Int[np.ndarray, " B"]) -> Any:
-    return (
-        {name: _taken(part, ids) for name, part in stored.items()}
-        if isinstance(stored, dict)
-        else stored[ids]
-    )
+    return each_part(lambda part: part[ids], stored)

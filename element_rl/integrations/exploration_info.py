@@ -4,18 +4,21 @@ is left alone.
     env = ExplorationInfo(gymnasium.make("Ant-v5"))
     envs = VectorExplorationInfo(gymnasium.make_vec("Ant-v5", num_envs=8))
 
-    info["novelty"]           every step: log(1 + ‖distances to the k nearest states of earlier episodes‖)   (Eq. 15);
-                              0 while no episode has ended
-    info["coverage"]          every step: cells of position space visited since the wrapper was made; where there is a position
-    info["episode_entropy"]   at the end of an episode: its matrix-based Rényi entropy in bits, as `element evaluate` has it
+    info["novelty"]           every step: log(1 + ‖distances to the k nearest states of earlier
+                              episodes‖), Eq. 15; 0 while no episode has ended
+    info["coverage"]          every step, where there is a position: cells of position space visited
+                              since the wrapper was made
+    info["episode_entropy"]   at the end of an episode: its matrix-based Rényi entropy in bits, as
+                              `element evaluate` has it
 
 States are those of `element_rl.integrations`: a random embedding of the observation, the position
 and the orientation of robots that the library knows, or the result of one's own function. They are
 counted after every step, not at the reset. Where there is a position, these are its cells:
 
-    bounds given, or a robot's, or those of the observation's columns if finite    `cells` along each axis; what lies outside
-                                                                                   is counted in the cells of the border
-    otherwise                                                                      cells of side 1, without any border
+    with bounds    `cells` along each axis; what lies outside is counted in the cells of the border
+    without        cells of side 1, without any border
+
+Bounds are those given, or a robot's, or those of the observation's columns if they are finite.
 
 Several environments of a `VectorExplorationInfo` share one memory and one map; wrapped one by one,
 each has its own.
@@ -35,9 +38,16 @@ from element_rl.entropy import renyi_entropy
 from element_rl.envs.make import describe
 from element_rl.envs.positions import Pairs, checked_bounds, column_bounds
 from element_rl.envs.spec import EnvSpec
-from element_rl.integrations.observations import Encoding, Infos, StateFunction, StateSource
+from element_rl.integrations.observations import (
+    Encoding,
+    Infos,
+    StateFunction,
+    StateSource,
+    each_part,
+    stacked,
+)
 from element_rl.memory import Memory, make_memory
-from element_rl.rewards.element_on_policy import padded_length
+from element_rl.rewards.on_rollouts import padded_length
 
 
 class ExplorationInfo(gymnasium.Wrapper, RecordConstructorArgs):
@@ -124,11 +134,7 @@ class VectorExplorationInfo(gymnasium.vector.VectorWrapper):
     ) -> tuple[Any, dict[str, Any]]:
         """Resets the environments, or those of `reset_mask`; episodes that were running there are
         forgotten."""
-        mask = (
-            np.ones(self.num_envs, bool)
-            if options is None
-            else options.get("reset_mask", np.ones(self.num_envs, bool))
-        )
+        mask = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
         # before anything changes here: it may refuse the mask
         reset = self.env.reset(seed=seed, options=options)
         self.record.forget(np.flatnonzero(mask).tolist())
@@ -139,27 +145,21 @@ class VectorExplorationInfo(gymnasium.vector.VectorWrapper):
         """Steps the environments and adds to `info`."""
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         ended = np.logical_or(terminated, truncated)
-        stepped = (
-            ~self._ended
-            if self.autoreset_mode is AutoresetMode.NEXT_STEP
-            else np.ones(self.num_envs, bool)
-        )
-        rows = np.flatnonzero(stepped)
+        resets = self._ended & (self.autoreset_mode is AutoresetMode.NEXT_STEP)
+        rows = np.flatnonzero(~resets)
         seen, told = [], []
         for row in rows.tolist():
             final = self.autoreset_mode is AutoresetMode.SAME_STEP and ended[row]
-            seen.append(infos["final_obs"][row] if final else _row(observations, row))
+            seen.append(
+                infos["final_obs"][row]
+                if final
+                else each_part(lambda part, row=row: part[row], observations)
+            )
             told.append(_info_of(infos["final_info"] if final else infos, row))
-        novelty, entropy = (
-            self.record.see(rows, stacked(seen), told, ended[rows])
-            if len(rows)
-            else (np.zeros(0),) * 2
-        )
-        entries = {
-            "novelty": (novelty, np.isfinite(novelty)),
-            "episode_entropy": (entropy, np.isfinite(entropy)),
-        }
-        added = self._spread(rows, entries)
+        novelty, entropy = np.zeros((2, 0))
+        if len(rows):
+            novelty, entropy = self.record.see(rows, stacked(seen), told, ended[rows])
+        added = self._spread(rows, {"novelty": novelty, "episode_entropy": entropy})
         if self.record.coverage is not None:  # of all environments together
             added |= {
                 "coverage": np.full(self.num_envs, self.record.coverage),
@@ -168,12 +168,11 @@ class VectorExplorationInfo(gymnasium.vector.VectorWrapper):
         self._ended = ended
         return observations, rewards, terminated, truncated, {**infos, **added}
 
-    def _spread(
-        self, rows: np.ndarray, entries: Mapping[str, tuple[np.ndarray, np.ndarray]]
-    ) -> dict[str, np.ndarray]:
+    def _spread(self, rows: np.ndarray, entries: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Values of some rows, and which of them are there, as arrays over all environments."""
         spread = {}
-        for name, (values, there) in entries.items():
+        for name, values in entries.items():
+            there = np.isfinite(values)
             if there.any() or name != "episode_entropy":
                 spread[name] = np.zeros(self.num_envs, values.dtype)
                 spread[f"_{name}"] = np.zeros(self.num_envs, bool)
@@ -211,24 +210,17 @@ class ExplorationRecord:
         robot = known_robot(spec) if position is None else None
         env_id = robot.name if robot is not None else None
         self.places = StateSource(observation_space, env_id=env_id, position=position, seed=seed)
-        self.source = (
-            self.places
-            if states is None
-            else StateSource(observation_space, states=states, seed=seed)
-        )
-        width = len(self.places.position) or (robot.position_dim if robot is not None else 0)
-        if bounds is None:
-            bounds = (
-                robot.coverage_bounds
-                if robot is not None
-                else _bounds_of(observation_space, self.places)
-            )
+        self.source = self.places
+        if states is not None:
+            self.source = StateSource(observation_space, states=states, seed=seed)
+        width = len(self.places.position) or (0 if robot is None else robot.position_dim)
+        if bounds is None and robot is not None:
+            bounds = robot.coverage_bounds
+        elif bounds is None:
+            bounds = _bounds_of(observation_space, self.places)
         self.map = CoverageMap(width, bounds, cells) if width else None
-        self.num_envs, self.num_neighbours, self.longest = (
-            num_envs,
-            num_neighbours,
-            max_episode_steps,
-        )
+        self.num_envs, self.num_neighbours = num_envs, num_neighbours
+        self.longest = max_episode_steps
         self.memory: Memory | None = None
         self._kind = memory
         # an unknown kind is refused here, not when the first episode has ended
@@ -340,19 +332,6 @@ def _bounds_of(space: gymnasium.Space, places: StateSource) -> Pairs | None:
         return None
     known = [pair for pair in column_bounds(space, places.position) if pair is not None]
     return known if len(known) == len(places.position) else None
-
-
-def stacked(observations: Sequence[Any]) -> Any:
-    """Observations [B, ...] of single ones; of dictionaries, a dictionary."""
-    if isinstance(observations[0], Mapping):
-        return {name: stacked([one[name] for one in observations]) for name in observations[0]}
-    return np.stack([np.asarray(one) for one in observations])
-
-
-def _row(observations: Any, row: int) -> Any:
-    if isinstance(observations, Mapping):
-        return {name: _row(part, row) for name, part in observations.items()}
-    return observations[row]
 
 
 def _info_of(infos: Mapping[str, Any], row: int) -> dict[str, Any]:

@@ -1,12 +1,13 @@
 """What rewards see of somebody's environment: vectors and states, made of observations and infos.
 
     source = StateSource(env.observation_space, position=("x_position", "y_position"), seed=0)
-    raw, beside = source.read(observations, infos)         on the host: flat float32 vectors, or grey frames of images
-    vectors = source.encoding.vectors(raw)                 [B, O]: what rewards call observations
-    states = source.encoding.states(raw, beside)           [B, D]: what entropy and novelty are measured on
+    raw, beside = source.read(observations, infos)   on the host: flat float32 vectors, or frames
+    vectors = source.encoding.vectors(raw)           [B, O]: what rewards call observations
+    states = source.encoding.states(raw, beside)     [B, D]: what entropy and novelty are of
 
     observation       vectors                          states
-    numbers           as they are, flat                random embedding (5-D) ⊕ position ⊕ orientation, as in the paper
+    numbers           as they are, flat                random embedding (5-D) ⊕ position ⊕
+                                                       orientation, as in the paper
     images            a frozen random encoder, 32-D    the same ⊕ position
     own function      as above                         what it returns
 
@@ -159,6 +160,19 @@ class StateSource:
         return flattened(self.space, observations)[:, np.asarray(self.position, np.int64)]
 
 
+def each_part(function: Callable[..., Any], *observations: Any) -> Any:
+    """The function of observations; of dictionaries, a dictionary with that of each part."""
+    first = observations[0]
+    if not isinstance(first, Mapping):
+        return function(*observations)
+    return {name: each_part(function, *(one[name] for one in observations)) for name in first}
+
+
+def stacked(observations: Sequence[Any]) -> Any:
+    """Observations [B, ...] of single ones."""
+    return each_part(lambda *parts: np.stack([np.asarray(one) for one in parts]), *observations)
+
+
 def flat_width(space: spaces.Space) -> int:
     """Columns of `flattened`."""
     if isinstance(space, spaces.Dict):
@@ -238,8 +252,7 @@ def _described(env_id: str, space: spaces.Space) -> EnvSpec:
     if width < spec.observation_dim or not isinstance(space, spaces.Box):
         raise ValueError(
             f"{spec.name} observes {spec.observation_dim} numbers as this library makes it, and "
-            f"yours {width}: leave out "
-            "env_id, and give position or states."
+            f"yours {width}: leave out env_id, and give position or states."
         )
     return spec
 

@@ -1,9 +1,10 @@
 """An intrinsic reward for a replay buffer that is not ours: NumPy in, NumPy out.
 
     bonus = IntrinsicReward("element", env.observation_space, env.action_space)
-    ids = bonus.observe(observations, actions, next_observations, terminated, truncated, infos)    every step
-    ids = bonus.sample(256, rng)                                                                   every update
-    metrics, rewards = bonus.update_and_reward(ids, observations, actions, next_observations)
+    batch = (observations, actions, next_observations)
+    ids = bonus.observe(*batch, terminated, truncated, infos)      every step
+    ids = bonus.sample(256, rng)                                   every update
+    metrics, rewards = bonus.update_and_reward(ids, *batch)
 
 Transitions are numbered 0, 1, 2, … in the order they are observed; `id % capacity` is the place of
 one in a ring of that size. The caller keeps the transitions. Here are kept, per transition, its
@@ -15,51 +16,50 @@ Several environments belong to one agent: they share the memory, and t of the up
 the steps of all of them.
 """
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
-from jaxtyping import Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int
 
-from element_rl.integrations.kept import Kept, programs
-from element_rl.integrations.making import (
-    check_sizes,
-    made_reward,
-    warn_of_an_empty_memory,
-    warn_of_closed_windows,
-)
 from element_rl.integrations.observations import (
+    Encoding,
     Infos,
     StateFunction,
-    StateSource,
     flat_width,
     flattened,
 )
-from element_rl.integrations.running import Running, RunningEpisodes
-from element_rl.integrations.storage import pickled, read_bonus, under, write_bonus
+from element_rl.integrations.stored_bonus import StoredBonus, under
+from element_rl.memory.exact import NO_NODE
 from element_rl.memory.hnsw import HnswMemory
-from element_rl.rewards import RewardSpec
-from element_rl.rewards.element import ElementReward
+from element_rl.replay.ring import Episode, Transitions
+from element_rl.rewards import Reward, RewardSpec, make_replay_reward
 from element_rl.rewards.element_config import USUAL_STEPS
-from element_rl.rewards.interface import remembering
+from element_rl.rewards.interface import Remembers, remembering
 from element_rl.storage.trees import arrays_to_tree, tree_to_arrays
 
-EPISODE_BUCKETS = (
-    128,
-    256,
-    512,
-    1024,
-    2048,
-    4096,
-)  # padded lengths, so that few programs are compiled
+# padded lengths, so that few programs are compiled
+EPISODE_BUCKETS = (128, 256, 512, 1024, 2048, 4096)
 FEWEST_ROWS = 32  # encoded at once
+# what is known of a transition while its episode runs; names of arrays in stored folders
+RUNNING = ("ids", "before", "action", "after", "extrinsic_reward", "terminated")
 
 
-class IntrinsicReward:
+class NotedStates(NamedTuple):
+    """Per place in a ring of N transitions: the state it led to, and its notes.
+
+    Transitions of several environments take turns in the ring, so an episode's lie apart.
+    """
+
+    state: Float[Array, "N D"]
+    notes: dict[str, Array]  # each [N, ...]
+
+
+class IntrinsicReward(StoredBonus):
     """A reward of the library beside somebody's replay buffer."""
 
     def __init__(
@@ -80,42 +80,36 @@ class IntrinsicReward:
         options: Mapping[str, Any] | None = None,
     ) -> None:
         """
-        reward: element, rnd, ngu, re3, rise, apt, icm, e3b, or FILE.py:FUNCTION. observation_space,
-        action_space: of one environment. capacity: transitions kept; the buffer's size.
+        reward: one of `element_rl.rewards.INTRINSIC_NAMES`, or FILE.py:FUNCTION.
+        observation_space, action_space: of one environment. capacity: transitions kept; the
+        buffer's size.
         total_steps: environment steps of the run, all environments together; sizes update windows
-        and memory. None: the
-            windows grow with the run, from step 1,000 on.
-        max_episode_steps: a longer episode is taken for several. env_id: a robot the library knows,
+        and memory. None: the windows grow with the run, from step 1,000 on. max_episode_steps: a
+        longer episode is taken for several. env_id: a robot the library knows,
         "Ant-v5": its position, orientation and ELEMENT's settings for it. position: entries of the
         infos, or columns of the observation, that say where the agent is. states: a function of
         observations [B, ...] and infos that returns states [B, D]. recent_scale: divide the reward
         by its recent standard deviation. options: of the reward's configuration, such as
         {"lifelong_weight": 1.0}.
         """
-        self.settings = {
+        settings = {
             name: value for name, value in locals().items() if name not in ("self", "states")
         }
-        check_sizes(num_envs, capacity, max_episode_steps, total_steps)
-        self.num_envs, self.capacity, self.total_steps = num_envs, capacity, total_steps
-        self.source = StateSource(
-            observation_space, env_id=env_id, position=position, states=states, seed=seed
-        )
-        self.action_space = action_space
-        self.rewarder = made_reward(reward, env_id, total_steps, recent_scale, dict(options or {}))
+        self._prepare(settings, states)
+        _check_capacity(capacity, num_envs, max_episode_steps)
+        self.capacity = capacity
+        fit: dict[str, Any] = {"env": env_id, "total_steps": total_steps, "options": options}
+        self.rewarder: Reward = make_replay_reward(reward, recent_scale=recent_scale, **fit)
         self._memory = remembering(self.rewarder)
-        self.observed = 0  # transitions so far: the number of the next one
         self.updates = 0
-        self.running = RunningEpisodes(num_envs, max_episode_steps)
-        config = self.rewarder.config if isinstance(self.rewarder, ElementReward) else None
-        self._said_empty = config is not None and warn_of_closed_windows(config, total_steps)
+        # of each environment, the transitions since its last reset
+        self.running: list[list[tuple[Any, ...]]] = [[] for _ in range(num_envs)]
+        self._warn_of_closed_windows()
         self._waits_for_end = bool(self.rewarder.note_shapes())
         self._ready = np.zeros(capacity, bool)
         # places, observations, what is beside
         self._unwritten: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-        self._key: PRNGKeyArray = jax.random.key(seed)
-        self.host_memory: HnswMemory | None = None
-        self.state: Any = None
-        self.kept: Kept
+        self.noted: NotedStates
         self._programs = programs(self.rewarder)
         if self.source.state_dim is not None:
             self._start(self.source.state_dim)
@@ -140,32 +134,27 @@ class IntrinsicReward:
         if self.state is None:
             self._start(beside.shape[1])
         chosen = flattened(self.action_space, actions)
-        ended, died = (
-            np.asarray(truncated, bool).reshape(-1),
-            np.asarray(terminated, bool).reshape(-1),
-        )
-        extrinsic = (
-            np.zeros(self.num_envs, np.float32)
-            if rewards is None
-            else np.asarray(rewards, np.float32)
-        )
+        ended, died = (np.asarray(end, bool).reshape(-1) for end in (truncated, terminated))
+        extrinsic = np.zeros(self.num_envs) if rewards is None else np.asarray(rewards).reshape(-1)
         self._check_step(before, after, chosen, ended, died)
         ids = self.observed + np.arange(self.num_envs, dtype=np.int64)
         places = ids % self.capacity
         self._ready[places] = not self._waits_for_end
         self._unwritten.append((places, after, beside))
         self.observed += self.num_envs
-        for episode in self.running.add(
-            ids, before, chosen, after, extrinsic.reshape(-1), died, ended | died
-        ):
-            self._finish(episode)
+        rows = zip(ids, before, chosen, after, extrinsic.astype(np.float32), died, strict=True)
+        for env, row in enumerate(rows):
+            self.running[env].append(row)
+            if ended[env] or died[env] or len(self.running[env]) >= self.max_episode_steps:
+                self._finish(env)
         return ids
 
     def end_episodes(self) -> None:
         """Ends the running episodes here, as when environments are reset between two calls of
         somebody's `learn`."""
-        for episode in self.running.cut():
-            self._finish(episode)
+        for env, rows in enumerate(self.running):
+            if rows:
+                self._finish(env)
 
     def ready(self, ids: Any) -> Bool[np.ndarray, " B"]:
         """Whether transitions are kept and, for rewards that note what an episode was like, whether
@@ -192,20 +181,6 @@ class IntrinsicReward:
         newest = self.observed - 1
         return newest - (newest - drawn[:batch_size]) % self.capacity
 
-    def update(
-        self,
-        ids: Any,
-        observations: Any,
-        actions: Any,
-        next_observations: Any,
-        rewards: Any = None,
-        terminated: Any = None,
-    ) -> dict[str, float]:
-        """One learning step of rewards that learn, from a batch; what they report."""
-        return self._update(
-            self._batch(ids, observations, actions, next_observations, rewards, terminated)
-        )
-
     def update_and_reward(
         self,
         ids: Any,
@@ -219,98 +194,55 @@ class IntrinsicReward:
         batch = jax.device_put(
             self._batch(ids, observations, actions, next_observations, rewards, terminated)
         )
-        metrics = self._update(batch)
-        return metrics, self._reward(batch)
+        return self._update(batch), self._reward(batch)
 
-    def reward(
-        self,
-        ids: Any,
-        observations: Any,
-        actions: Any,
-        next_observations: Any,
-        rewards: Any = None,
-        terminated: Any = None,
-    ) -> Float[np.ndarray, " B"]:
-        """The intrinsic reward of a batch of transitions. Changes nothing."""
-        return self._reward(
-            self._batch(ids, observations, actions, next_observations, rewards, terminated)
-        )
+    def update(self, *batch: Any, **named: Any) -> dict[str, float]:
+        """One learning step of rewards that learn, from a batch; what they report.
 
-    def reward_terms(
-        self,
-        ids: Any,
-        observations: Any,
-        actions: Any,
-        next_observations: Any,
-        rewards: Any = None,
-        terminated: Any = None,
-    ) -> dict[str, Float[np.ndarray, " B"]]:
-        """The named parts of the reward, before their weights."""
-        batch = self._batch(ids, observations, actions, next_observations, rewards, terminated)
-        terms = self._programs.terms(self.state, self.kept, self.source.encoding, *batch)
+        Arguments as of `update_and_reward`.
+        """
+        return self._update(self._batch(*batch, **named))
+
+    def reward(self, *batch: Any, **named: Any) -> Float[np.ndarray, " B"]:
+        """The intrinsic reward of a batch of transitions; changes nothing.
+
+        Arguments as of `update_and_reward`.
+        """
+        return self._reward(self._batch(*batch, **named))
+
+    def reward_terms(self, *batch: Any, **named: Any) -> dict[str, Float[np.ndarray, " B"]]:
+        """The named parts of the reward, before their weights.
+
+        Arguments as of `update_and_reward`.
+        """
+        read = self._batch(*batch, **named)
+        terms = self._programs.terms(self.state, self.noted, self.source.encoding, *read)
         return {name: np.array(term) for name, term in terms.items()}
-
-    @property
-    def memory_size(self) -> int:
-        """States in the lifelong memory; 0 for rewards that have none."""
-        if self._memory is None or self.state is None:
-            return 0
-        return int(self._memory.memory_size(self.state))
-
-    def warn_if_memory_is_empty(self) -> None:
-        """Warns, once, if ELEMENT has remembered nothing so far; for the end of a run. `save` does
-        it too."""
-        if self._said_empty or self.observed == 0 or self.memory_size > 0:
-            return
-        if isinstance(self.rewarder, ElementReward) and self.rewarder.config.lifelong_weight > 0:
-            self._said_empty = True
-            warn_of_an_empty_memory(self.rewarder.config, self.observed)
-
-    def save(self, folder: str | Path) -> None:
-        """Writes everything but an own function for the states."""
-        self.warn_if_memory_is_empty()
-        write_bonus(self, Path(folder))
-
-    @classmethod
-    def load(cls, folder: str | Path, states: StateFunction | None = None) -> "IntrinsicReward":
-        """What `save` wrote; `states` is the own function, where there was one."""
-        return read_bonus(cls, Path(folder), states)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        self.warn_if_memory_is_empty()
-        return pickled(self, self.source.own)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """All that has changed since the beginning, but for a memory on the host."""
         self._write_states()
         filled = min(self.observed, self.capacity)
-        counts = {
-            "observed": self.observed,
-            "updates": self.updates,
-            "fitted": int(self.source.fitted),
-        }
-        arrays = {name: np.asarray(count, np.int64) for name, count in counts.items()}
-        arrays |= {f"running/{name}": part for name, part in self.running.to_arrays().items()}
-        arrays |= tree_to_arrays(self.source.encoding, "encoding")
+        arrays = self._encoding_arrays(updates=self.updates)
+        for env, rows in enumerate(self.running):
+            parts = zip(RUNNING, _columns(rows), strict=True) if rows else ()
+            arrays |= {f"running/{env}/{name}": part for name, part in parts}
         if self.state is not None:
-            rows = jax.tree.map(lambda leaf: leaf[:filled], self.kept)
-            arrays |= tree_to_arrays(self.state, "state") | tree_to_arrays(rows, "kept")
+            noted = jax.tree.map(lambda leaf: leaf[:filled], self.noted)
+            arrays |= tree_to_arrays(self.state, "state") | tree_to_arrays(noted, "kept")
             arrays |= {
                 "ready": self._ready[:filled],
-                "state_dim": np.asarray(self.kept.state.shape[1]),
+                "state_dim": np.asarray(self.noted.state.shape[1]),
             }
         return arrays
 
     def restore(self, arrays: dict[str, np.ndarray], memory: HnswMemory | None) -> None:
         """The opposite of `to_arrays`."""
-        self.observed, self.updates = int(arrays["observed"]), int(arrays["updates"])
-        self.source.restore(
-            arrays_to_tree(self.source.encoding, under(arrays, "encoding"), "encoding"),
-            bool(arrays["fitted"]),
-        )
-        self.running.restore(
-            {name.removeprefix("running/"): part for name, part in under(arrays, "running").items()}
-        )
+        self._restore_encoding(arrays)
+        self.updates = int(arrays["updates"])
+        for env in range(self.num_envs):
+            parts = [arrays.get(f"running/{env}/{name}") for name in RUNNING]
+            self.running[env] = [] if parts[0] is None else list(zip(*parts, strict=True))
         if "state_dim" not in arrays:
             return
         self._start(int(arrays["state_dim"]))
@@ -320,10 +252,9 @@ class IntrinsicReward:
         self.state = arrays_to_tree(self.state, under(arrays, "state"), "state")
         filled = len(arrays["ready"])
         self._ready[:filled] = arrays["ready"]
-        stored = arrays_to_tree(
-            jax.tree.map(lambda leaf: leaf[:filled], self.kept), under(arrays, "kept"), "kept"
-        )
-        self.kept = jax.tree.map(lambda leaf, rows: leaf.at[:filled].set(rows), self.kept, stored)
+        noted = jax.tree.map(lambda leaf: leaf[:filled], self.noted)
+        stored = arrays_to_tree(noted, under(arrays, "kept"), "kept")
+        self.noted = jax.tree.map(lambda leaf, rows: leaf.at[:filled].set(rows), self.noted, stored)
         self.host_memory = memory if memory is not None else self.host_memory
 
     def _start(self, state_dim: int) -> None:
@@ -331,7 +262,7 @@ class IntrinsicReward:
             self.source.observation_dim,
             flat_width(self.action_space),
             state_dim,
-            self.running.longest,
+            self.max_episode_steps,
             self.total_steps or USUAL_STEPS,
         )
         made = self.rewarder.init(jax.random.fold_in(self._key, 1), spec)
@@ -340,7 +271,7 @@ class IntrinsicReward:
             name: jnp.zeros((self.capacity, *shape))
             for name, shape in self.rewarder.note_shapes().items()
         }
-        self.kept = Kept(jnp.zeros((self.capacity, state_dim)), notes)
+        self.noted = NotedStates(jnp.zeros((self.capacity, state_dim)), notes)
         if self._memory is not None and self._memory.memory_on_host:
             self.host_memory = HnswMemory(state_dim)
 
@@ -352,11 +283,6 @@ class IntrinsicReward:
                     f"One step of {self.num_envs} environments was expected, got {len(array)} "
                     f"{name}."
                 )
-        for name, array in (
-            ("observations", before),
-            ("next_observations", after),
-            ("actions", others[0]),
-        ):
             if not np.isfinite(array).all():
                 raise ValueError(
                     f"Step {self.observed // self.num_envs} has {name} that are not finite."
@@ -380,44 +306,38 @@ class IntrinsicReward:
             _padded(raw, rows),
             _padded(beside, rows),
         )
-        self.kept = self._programs.write(self.kept, self.source.encoding, *padded)
+        self.noted = self._programs.write(self.noted, self.source.encoding, *padded)
 
-    def _finish(self, episode: Running) -> None:
+    def _finish(self, env: int) -> None:
         """An episode has ended: the reward observes it, and its notes are written."""
         self._write_states()
-        length = len(episode.ids)
-        rows = min(
-            next((bucket for bucket in EPISODE_BUCKETS if bucket >= length), length),
-            self.running.longest,
-        )
-        places = _padded((episode.ids % self.capacity).astype(np.int32), rows, self.capacity)
+        ids, *told = _columns(self.running[env])
+        self.running[env] = []
+        length = len(ids)
+        bucket = next((bucket for bucket in EPISODE_BUCKETS if bucket >= length), length)
+        rows = min(bucket, self.max_episode_steps)
+        places = _padded((ids % self.capacity).astype(np.int32), rows, self.capacity)
         remembers, distances = False, None
         if self._memory is not None:
-            enters = self._memory.enters(episode.ids)
+            enters = self._memory.enters(ids)
             remembers = bool(enters.any())
             distances = self._ask_host_memory(places[:length], enters, rows)
             if remembers:
-                self.state = self._memory.with_room(
-                    self.state, self.memory_size + int(enters.sum())
-                )
-        told = [_padded(part, rows) for part in episode[1:]]
-        steps = _padded(episode.ids.astype(np.int32), rows)
-        filled = np.int32(min(self.observed, self.capacity))
-        self.state, self.kept = self._programs.observe(
+                size = int(self._memory.memory_size(self.state)) + int(enters.sum())
+                self.state = self._memory.with_room(self.state, size)
+        self.state, self.noted = self._programs.observe(
             self.state,
-            self.kept,
+            self.noted,
             self.source.encoding,
-            *told,
+            *(_padded(part, rows) for part in told),
             places,
-            steps,
+            _padded(ids.astype(np.int32), rows),
             np.int32(length),
-            filled,
+            np.int32(min(self.observed, self.capacity)),
             distances,
             remembers=remembers,
         )
-        self._ready[episode.ids[episode.ids >= self.observed - self.capacity] % self.capacity] = (
-            True
-        )
+        self._ready[ids[ids >= self.observed - self.capacity] % self.capacity] = True
 
     def _ask_host_memory(
         self, places: np.ndarray, enters: np.ndarray, rows: int
@@ -425,22 +345,24 @@ class IntrinsicReward:
         if self.host_memory is None or self._memory is None:
             return None
         k = self._memory.num_neighbours
-        states = np.asarray(self.kept.state[places])
+        states = np.asarray(self.noted.state[places])
         distances = np.full((rows, k), np.inf, np.float32)
-        distances[: len(places)] = self.host_memory.query(states, k)[0]
-        self.host_memory.insert(states[enters])
+        if len(self.host_memory):
+            distances[: len(places)] = self.host_memory.query(states, k)[0]
+        if enters.any():
+            self.host_memory.insert(states[enters])
         return distances
 
     def _update(self, batch: tuple[Any, ...]) -> dict[str, float]:
         number = np.uint32(self.updates)
         self.state, metrics = self._programs.update(
-            self.state, self.kept, self.source.encoding, *batch, self._key, number
+            self.state, self.noted, self.source.encoding, *batch, self._key, number
         )
         self.updates += 1
         return {name: float(value) for name, value in metrics.items()}
 
     def _reward(self, batch: tuple[Any, ...]) -> Float[np.ndarray, " B"]:
-        return np.array(self._programs.reward(self.state, self.kept, self.source.encoding, *batch))
+        return np.array(self._programs.reward(self.state, self.noted, self.source.encoding, *batch))
 
     def _batch(
         self,
@@ -448,35 +370,153 @@ class IntrinsicReward:
         observations: Any,
         actions: Any,
         next_observations: Any,
-        rewards: Any,
-        terminated: Any,
+        rewards: Any = None,
+        terminated: Any = None,
     ) -> tuple[np.ndarray, ...]:
         ids = np.asarray(ids, np.int64)
         if not self.ready(ids).all():
             missing = int(ids[~self.ready(ids)][0])
             raise ValueError(
                 f"Transition {missing} has no reward: it is no longer kept, or its episode has not "
-                "ended; ask `ready`, or "
-                "draw with `sample`."
+                "ended; ask `ready`, or draw with `sample`."
             )
         self._write_states()
         before, after = self.source.raw(observations), self.source.raw(next_observations)
         chosen = flattened(self.action_space, actions)
         extrinsic = np.zeros(len(ids)) if rewards is None else np.asarray(rewards).reshape(-1)
-        died = (
-            np.zeros(len(ids), bool)
-            if terminated is None
-            else np.asarray(terminated).reshape(-1).astype(bool)
-        )
-        for name, array in (
-            ("observations", before),
-            ("actions", chosen),
-            ("next_observations", after),
-        ):
+        ends = np.zeros(len(ids)) if terminated is None else np.asarray(terminated).reshape(-1)
+        names = ("observations", "actions", "next_observations")
+        for name, array in zip(names, (before, chosen, after), strict=True):
             if len(array) != len(ids):
                 raise ValueError(f"{len(ids)} transitions were named, got {len(array)} {name}.")
         places = (ids % self.capacity).astype(np.int32)
-        return places, before, chosen, after, extrinsic.astype(np.float32), died
+        return places, before, chosen, after, extrinsic.astype(np.float32), ends.astype(bool)
+
+
+class Programs(NamedTuple):
+    """What is done with noted states, compiled once per shape."""
+
+    write: Callable[..., NotedStates]
+    observe: Callable[..., tuple[Any, NotedStates]]
+    update: Callable[..., tuple[Any, dict[str, Array]]]
+    reward: Callable[..., Array]
+    terms: Callable[..., dict[str, Array]]
+
+
+def programs(rewarder: Reward) -> Programs:
+    """Equal rewards share them: a second bonus in a process compiles nothing again."""
+    made: Any = rewarder
+    try:
+        hash(made)
+    except TypeError:  # somebody's own
+        return _programs.__wrapped__(made)
+    return _programs(made)
+
+
+@lru_cache(maxsize=64)
+def _programs(rewarder: Reward) -> Programs:
+    return Programs(
+        jax.jit(_with_states, donate_argnums=0),
+        jax.jit(
+            partial(_observed, rewarder, remembering(rewarder)),
+            static_argnames="remembers",
+            donate_argnums=(0, 1),
+        ),
+        jax.jit(partial(_updated, rewarder)),
+        jax.jit(lambda state, *batch: rewarder.reward(state, _transitions(*batch))),
+        jax.jit(lambda state, *batch: rewarder.reward_terms(state, _transitions(*batch))),
+    )
+
+
+def _with_states(
+    noted: NotedStates,
+    encoding: Encoding,
+    places: Int[Array, " R"],
+    raw: Array,
+    beside: Float[Array, "R C"],
+) -> NotedStates:
+    return noted._replace(
+        state=noted.state.at[places].set(encoding.states(raw, beside), mode="drop")
+    )
+
+
+def _observed(
+    rewarder: Reward,
+    memory: Remembers | None,
+    state: Any,
+    noted: NotedStates,
+    encoding: Encoding,
+    before: Array,
+    action: Float[Array, "T A"],
+    after: Array,
+    extrinsic_reward: Float[Array, " T"],
+    terminated: Bool[Array, " T"],
+    places: Int[Array, " T"],
+    steps: Int[Array, " T"],
+    length: Int[Array, ""],
+    filled: Int[Array, ""],
+    neighbour_distances: Float[Array, "T K"] | None,
+    remembers: bool,
+) -> tuple[Any, NotedStates]:
+    """What the learner's `_finish` does, for transitions that may lie apart: environments take
+    turns in the ring."""
+    mask = jnp.arange(len(places)) < length
+    states = noted.state[places]  # rows of padding read the last place; the mask says so
+    seen = (encoding.vectors(before), action, encoding.vectors(after), extrinsic_reward, terminated)
+    episode = Episode(*seen, states, mask, steps)
+    if memory is None or neighbour_distances is None:
+        state, notes = rewarder.observe(state, episode)
+    else:
+        state, notes = memory.observe(state, episode, neighbour_distances)
+    written = {
+        name: old.at[places].set(notes[name], mode="drop") for name, old in noted.notes.items()
+    }
+    if remembers and memory is not None:
+        entering = memory.entering(episode)
+        nobody = jnp.full(len(noted.state), NO_NODE, jnp.int32)
+        own = nobody.at[places].set(entering.rank, mode="drop")
+        written = memory.refresh(written, noted.state, entering, own, filled)
+    return state, NotedStates(noted.state, written)
+
+
+def _updated(
+    rewarder: Reward, state: Any, noted: NotedStates, encoding: Encoding, *batch_and_key: Any
+) -> tuple[Any, dict[str, Array]]:
+    *batch, key, number = batch_and_key
+    # as the learner's
+    learning_key = jax.random.split(jax.random.fold_in(jax.random.fold_in(key, 2), number), 3)[1]
+    return rewarder.update(state, _transitions(noted, encoding, *batch), learning_key)
+
+
+def _transitions(
+    noted: NotedStates,
+    encoding: Encoding,
+    places: Int[Array, " B"],
+    before: Array,
+    action: Float[Array, "B A"],
+    after: Array,
+    extrinsic_reward: Float[Array, " B"],
+    terminated: Bool[Array, " B"],
+) -> Transitions:
+    notes = {name: note[places] for name, note in noted.notes.items()}
+    before, after = encoding.vectors(before), encoding.vectors(after)
+    return Transitions(
+        before, action, after, extrinsic_reward, terminated, noted.state[places], notes
+    )
+
+
+def _check_capacity(capacity: int, num_envs: int, max_episode_steps: int) -> None:
+    fewest = num_envs * (max_episode_steps + 1)
+    if capacity < fewest or capacity % num_envs:
+        raise ValueError(
+            f"A capacity of {capacity} does not do for {num_envs} environments with episodes of up "
+            f"to {max_episode_steps} steps: it must be a multiple of {num_envs} and at least "
+            f"{fewest}; or lower max_episode_steps, which takes longer episodes for several."
+        )
+
+
+def _columns(rows: list[tuple[Any, ...]]) -> list[np.ndarray]:
+    return [np.stack(part) for part in zip(*rows, strict=True)]
 
 
 def _padded(rows: np.ndarray, number: int, fill: int = 0) -> np.ndarray:

@@ -1,11 +1,10 @@
 """Intrinsic rewards for Stable-Baselines3, SB3-Contrib and SBX (extra `[sb3]`); docs/sb3.md shows
 them at work.
 
-from element_rl.integrations.sb3 import IntrinsicReplayBuffer        SAC, TD3, DQN, TQC, ...: a
-replay_buffer_class from element_rl.integrations.sb3 import IntrinsicDictReplayBuffer    the same
-for Dict observations from element_rl.integrations.sb3 import IntrinsicCallback            PPO, A2C,
-RecurrentPPO, ...: a callback from element_rl.integrations.sb3 import LogIntrinsic                 a
-callback that logs what a buffer's bonus did
+    IntrinsicReplayBuffer        SAC, TD3, DQN, TQC, ...: a replay_buffer_class
+    IntrinsicDictReplayBuffer    the same for Dict observations
+    IntrinsicCallback            PPO, A2C, RecurrentPPO, ...: a callback
+    LogIntrinsic                 a callback that logs what a buffer's bonus did
 """
 
 try:

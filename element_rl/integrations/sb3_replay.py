@@ -1,6 +1,6 @@
 """Replay buffers for Stable-Baselines3 and SBX whose batches carry an intrinsic reward.
 
-    model = SAC("MlpPolicy", env, replay_buffer_class=IntrinsicReplayBuffer, replay_buffer_kwargs=dict(reward="element"))
+    SAC("MlpPolicy", env, replay_buffer_class=IntrinsicReplayBuffer)
 
 Every `add` tells the bonus what happened; every `sample` lets it learn once from the batch and puts
 its reward in the place of the environment's, or adds it. The bonus sees the observations of the
@@ -18,12 +18,13 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
 
-from element_rl.integrations import IntrinsicReward
+from element_rl.integrations.observations import each_part
+from element_rl.integrations.replayed import IntrinsicReward
 
 
 class IntrinsicReplayBuffer(ReplayBuffer):
@@ -55,13 +56,11 @@ class IntrinsicReplayBuffer(ReplayBuffer):
     ) -> None:
         """The first seven arguments are Stable-Baselines3's own, and it fills them in.
 
-        reward: element, rnd, ngu, re3, rise, apt, icm, e3b, or FILE.py:FUNCTION. weight: times the
+        reward: one of `element_rl.rewards.INTRINSIC_NAMES`, or FILE.py:FUNCTION. weight: times the
         intrinsic reward. intrinsic_only: without the environment's reward; False adds it.
         total_steps: the `total_timesteps` of `learn`; sizes ELEMENT's update windows and memory.
-        None: the windows grow
-            with the run, from step 1,000 on.
-        max_episode_steps, env_id, position, states, recent_scale, seed, options: see
-        `IntrinsicReward`.
+        None: the windows grow with the run, from step 1,000 on. max_episode_steps, env_id,
+        position, states, recent_scale, seed, options: see `IntrinsicReward`.
         """
         _refuse_unsupported(self, observation_space, optimize_memory_usage, unknown)
         super().__init__(
@@ -95,10 +94,8 @@ class IntrinsicReplayBuffer(ReplayBuffer):
         )
         # whether an episode is under way in each environment
         self._runs = np.zeros(self.n_envs, bool)
-        self._latest: tuple[np.ndarray, dict[str, float]] = (
-            np.zeros(0, np.int64),
-            {},
-        )  # numbers and means of a batch
+        # numbers and means of a batch
+        self._latest: tuple[np.ndarray, dict[str, float]] = (np.zeros(0, np.int64), {})
         self._said_to_wait = False
 
     def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any) -> None:
@@ -118,26 +115,26 @@ class IntrinsicReplayBuffer(ReplayBuffer):
         """A batch whose rewards are, or include, the bonus; `env` is the `VecNormalize` of the
         agent, if any."""
         rows, envs, known = self._draw(batch_size)
-        data: dict[str, Any] = dict(
-            observations=_taken(self.observations, rows, envs),
-            actions=self.actions[rows, envs],
-            next_observations=_taken(self.next_observations, rows, envs),
-            dones=self.dones[rows, envs] * (1 - self.timeouts[rows, envs]),
-        )
-        values = self._intrinsic(rows, envs, **data) if known else np.zeros(batch_size, np.float32)
+        batch = self._transitions(rows, envs)
+        observations, actions, next_observations, extrinsic, terminated = batch
+        values = np.zeros(batch_size, np.float32)
+        if known:
+            values = self._learned(self._ids(rows, envs), batch)
         rewards = np.float32(self.weight) * values
         if not self.intrinsic_only:
-            rewards = self._normalize_reward(self.rewards[rows, envs], env) + rewards
-        for name in ("observations", "next_observations"):
-            data[name] = _to_torch(self, self._normalize_obs(data[name], env))
-        data["actions"] = self.to_torch(data["actions"])
-        data["dones"] = self.to_torch(data["dones"].reshape(-1, 1))
-        data["rewards"] = self.to_torch(rewards.astype(np.float32).reshape(-1, 1))
-        return (
-            DictReplayBufferSamples(**data)
-            if isinstance(self, DictReplayBuffer)
-            else ReplayBufferSamples(**data)
-        )
+            rewards = self._normalize_reward(extrinsic, env) + rewards
+        data: dict[str, Any] = {
+            "observations": each_part(self.to_torch, self._normalize_obs(observations, env)),
+            "actions": self.to_torch(actions),
+            "next_observations": each_part(
+                self.to_torch, self._normalize_obs(next_observations, env)
+            ),
+            "dones": self.to_torch(terminated.astype(np.float32).reshape(-1, 1)),
+            "rewards": self.to_torch(rewards.astype(np.float32).reshape(-1, 1)),
+        }
+        if isinstance(self, DictReplayBuffer):
+            return DictReplayBufferSamples(**data)
+        return ReplayBufferSamples(**data)
 
     @property
     def bonus_metrics(self) -> dict[str, float]:
@@ -188,20 +185,11 @@ class IntrinsicReplayBuffer(ReplayBuffer):
         rows[unknown], envs[unknown] = np.divmod(drawn % self._capacity, self.n_envs)
         return rows, envs, True
 
-    def _intrinsic(
-        self,
-        rows: Int[np.ndarray, " B"],
-        envs: Int[np.ndarray, " B"],
-        observations: Any,
-        actions: Any,
-        next_observations: Any,
-        dones: Any,
+    def _learned(
+        self, ids: Int[np.ndarray, " B"], batch: tuple[Any, ...]
     ) -> Float[np.ndarray, " B"]:
         """The bonus learns once from the batch, then judges it."""
-        ids = self._ids(rows, envs)
-        extrinsic, terminated = self.rewards[rows, envs], dones > 0
-        batch = (ids, observations, actions, next_observations, extrinsic, terminated)
-        metrics, values = self.bonus.update_and_reward(*batch)
+        metrics, values = self.bonus.update_and_reward(ids, *batch)
         self._latest = ids, {"reward": float(np.mean(values)), **metrics}
         return values
 
@@ -215,13 +203,13 @@ class IntrinsicReplayBuffer(ReplayBuffer):
     def _transitions(
         self, rows: Int[np.ndarray, " B"], envs: Int[np.ndarray, " B"]
     ) -> tuple[Any, ...]:
-        return (
-            _taken(self.observations, rows, envs),
-            self.actions[rows, envs],
-            _taken(self.next_observations, rows, envs),
-            self.rewards[rows, envs],
-            self.dones[rows, envs] * (1 - self.timeouts[rows, envs]) > 0,
+        """Observations, actions, next observations, rewards, and whether the episode died there."""
+        before, after = (
+            each_part(lambda part: part[rows, envs], stored)
+            for stored in (self.observations, self.next_observations)
         )
+        terminated = self.dones[rows, envs] * (1 - self.timeouts[rows, envs]) > 0
+        return before, self.actions[rows, envs], after, self.rewards[rows, envs], terminated
 
     def _was_interrupted(self, obs: Any) -> bool:
         """Whether the environments were reset in the middle of episodes, as `learn` and a loaded
@@ -230,27 +218,23 @@ class IntrinsicReplayBuffer(ReplayBuffer):
         if len(running) == 0:
             return False
         last = (self.pos - 1) % self.buffer_size
-        stored = self.next_observations
-        parts = (
-            [(stored[name], obs[name]) for name in stored]
-            if isinstance(stored, dict)
-            else [(stored, obs)]
-        )
-        followed = np.ones(len(running), bool)
-        for kept, now in parts:
-            expected = kept[last, running].reshape(len(running), -1)
-            given = np.asarray(now)[running].astype(kept.dtype).reshape(len(running), -1)
-            followed &= _equal_rows(expected, given)
-        return not followed.all()
+
+        def differs(stored: np.ndarray, now: Any) -> bool:
+            given = np.asarray(now)[running].astype(stored.dtype)  # choices have no shape here
+            floats = stored.dtype.kind == "f"  # of which a NaN equals a NaN
+            expected = stored[last, running].ravel()
+            return not np.array_equal(expected, given.ravel(), equal_nan=floats)
+
+        differences = each_part(differs, self.next_observations, obs)
+        return any(differences.values()) if isinstance(differences, dict) else differences
 
     def _say_to_wait(self) -> None:
         if not self._said_to_wait:
             self._said_to_wait = True
             warnings.warn(
                 f"No episode has ended in the first {self.bonus.observed} steps, so the agent "
-                "learns with an intrinsic reward "
-                "of 0 until one has: set learning_starts to at least the steps of an episode, "
-                "times the environments.",
+                "learns with an intrinsic reward of 0 until one has: set learning_starts to at "
+                "least the steps of an episode, times the environments.",
                 stacklevel=4,
             )
 
@@ -280,27 +264,6 @@ class LogIntrinsic(BaseCallback):
             buffer.bonus.warn_if_memory_is_empty()
 
 
-def _taken(stored: Any, rows: Int[np.ndarray, " B"], envs: Int[np.ndarray, " B"]) -> Any:
-    """[B, ...] of stored [N, E, ...], part by part where they are in a dictionary."""
-    if isinstance(stored, dict):
-        return {name: part[rows, envs] for name, part in stored.items()}
-    return stored[rows, envs]
-
-
-def _to_torch(buffer: ReplayBuffer, observations: Any) -> Any:
-    if isinstance(observations, dict):
-        return {name: buffer.to_torch(part) for name, part in observations.items()}
-    return buffer.to_torch(observations)
-
-
-def _equal_rows(a: np.ndarray, b: np.ndarray) -> Bool[np.ndarray, " E"]:
-    """Where two rows are the same; a NaN equals a NaN."""
-    same = a == b
-    if a.dtype.kind == "f":
-        same |= np.isnan(a) & np.isnan(b)
-    return np.asarray(same.all(axis=1))
-
-
 def _refuse_unsupported(
     buffer: ReplayBuffer,
     observation_space: spaces.Space,
@@ -308,12 +271,9 @@ def _refuse_unsupported(
     unknown: Mapping[str, Any],
 ) -> None:
     kind = type(buffer).__name__
-    if isinstance(observation_space, spaces.Dict) != isinstance(buffer, DictReplayBuffer):
-        other = (
-            "IntrinsicDictReplayBuffer"
-            if isinstance(observation_space, spaces.Dict)
-            else "IntrinsicReplayBuffer"
-        )
+    of_dictionaries = isinstance(observation_space, spaces.Dict)
+    if of_dictionaries != isinstance(buffer, DictReplayBuffer):
+        other = "IntrinsicDictReplayBuffer" if of_dictionaries else "IntrinsicReplayBuffer"
         raise ValueError(f"{kind} cannot store observations of {observation_space}: use {other}.")
     if optimize_memory_usage:
         raise ValueError(

@@ -20,6 +20,7 @@ agent.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecNormalize
 
-from element_rl.integrations import RolloutReward
+from element_rl.integrations.observations import each_part, stacked
+from element_rl.integrations.rollouts import RolloutReward
 from element_rl.storage.files import read_json_object, write_json
 
 SETTINGS = "callback.json"
@@ -55,7 +57,7 @@ class IntrinsicCallback(BaseCallback):
         verbose: int = 0,
     ) -> None:
         """
-        reward: element, rnd, ngu, re3, rise, apt, icm, e3b, or FILE.py:FUNCTION. weight: times the
+        reward: one of `element_rl.rewards.INTRINSIC_NAMES`, or FILE.py:FUNCTION. weight: times the
         intrinsic reward. intrinsic_only: without the environment's reward; False adds it.
         total_steps: sizes ELEMENT's update windows and memory; None: the `total_timesteps` of the
         first `learn`. max_episode_steps, env_id, position, states, seed, options: see
@@ -156,9 +158,9 @@ class IntrinsicCallback(BaseCallback):
         self._steps = []
         self._runs = ~(terminated[-1] | truncated[-1])
         values = self.bonus.rollout(
-            _stacked(before),
+            stacked(before),
             np.stack(actions),
-            _stacked(reached),
+            stacked(reached),
             np.stack(terminated),
             np.stack(truncated),
             infos,
@@ -205,23 +207,17 @@ def _with_last_observations(
     of the next."""
     if not dones.any():
         return following
-    reached = (
-        {name: np.array(part) for name, part in following.items()}
-        if isinstance(following, dict)
-        else np.array(following)
-    )
-    for env in np.flatnonzero(dones):
+    reached = each_part(np.array, following)
+    for env in np.flatnonzero(dones).tolist():
         last = infos[env].get("terminal_observation")
-        if last is None:
-            continue
-        if normalised is not None:
-            last = normalised.unnormalize_obs(last)
-        if isinstance(reached, dict):
-            for name, part in reached.items():
-                part[env] = last[name]
-        else:
-            reached[env] = last
+        if last is not None:
+            last = last if normalised is None else normalised.unnormalize_obs(last)
+            each_part(partial(_put, env), reached, last)
     return reached
+
+
+def _put(row: int, part: np.ndarray, value: Any) -> None:
+    part[row] = value
 
 
 def _scaled(space: spaces.Space, actions: Any) -> np.ndarray:
@@ -232,19 +228,12 @@ def _scaled(space: spaces.Space, actions: Any) -> np.ndarray:
     return np.asarray(2.0 * (actions - space.low) / (space.high - space.low) - 1.0, np.float32)
 
 
-def _stacked(observations: Sequence[Any]) -> Any:
-    if isinstance(observations[0], dict):
-        return {name: np.stack([step[name] for step in observations]) for name in observations[0]}
-    return np.stack(observations)
-
-
 def _refuse_unsupported(model: Any) -> None:
     buffer = getattr(model, "rollout_buffer", None)
     if not isinstance(buffer, RolloutBuffer):
         raise ValueError(
             "IntrinsicCallback is for algorithms with rollouts, such as PPO, not for "
-            f"{type(model).__name__}: give "
-            "IntrinsicReplayBuffer as its replay_buffer_class."
+            f"{type(model).__name__}: give IntrinsicReplayBuffer as its replay_buffer_class."
         )
     if (
         type(buffer).compute_returns_and_advantage
@@ -252,6 +241,5 @@ def _refuse_unsupported(model: Any) -> None:
     ):
         raise ValueError(
             f"{type(buffer).__name__} computes advantages of its own, which IntrinsicCallback "
-            "would not change: use the rollout "
-            "buffer of Stable-Baselines3."
+            "would not change: use the rollout buffer of Stable-Baselines3."
         )

@@ -10,7 +10,7 @@ Unsupervised Reinforcement Learning Benchmark, https://arxiv.org/abs/2110.15191,
 (github.com/rll-research/url_benchmark): φ is one linear layer, a LayerNorm and a tanh, trained with
 a model of the action and one of what comes next,
 
-    L = E ‖a − â(z, z')‖ + E ‖z' − ẑ'(z, a)‖                             (norms, not squares; both train φ)
+    L = E ‖a − â(z, z')‖ + E ‖z' − ẑ'(z, a)‖            (norms, not squares; both train φ)
 
 Official settings: 512 features, hidden layers of 1,024, Adam at 1e-4, k = 12 averaged, neighbours
 within a batch of 1,024, distances not normalised (`knn_rms: false`; the paper divides the bonus by
@@ -30,7 +30,6 @@ Departures:
    bonus is 0.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -40,18 +39,20 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from element_rl.mlp import MLP
-from element_rl.replay.ring import Episode, Transitions
+from element_rl.replay.ring import Transitions
 from element_rl.rewards.interface import RewardSpec
-from element_rl.rewards.inverse_model import InverseModel
+from element_rl.rewards.inverse_model import InverseModel, gradient_step
 from element_rl.rewards.sample_pool import (
     Pool,
+    PoolReward,
+    check_pool,
     empty_pool,
     mean_distance,
     neighbour_distances,
     transition_identity,
-    with_batch,
 )
 from element_rl.rewards.scaling import Moments, empty_moments, with_values
+from element_rl.rewards.settings import check_settings
 
 
 @dataclass(frozen=True)
@@ -68,21 +69,8 @@ class AptConfig:
     forward_model: bool = True
 
     def __post_init__(self) -> None:
-        if not 0 < self.num_neighbours < self.pool_size:
-            sizes = f"k {self.num_neighbours} and a pool of {self.pool_size}"
-            raise ValueError(
-                "APT needs at least one neighbour and a pool larger than their number, got "
-                f"{sizes}."
-            )
-        if self.form not in ("urlb", "paper"):
-            raise ValueError(f"The form of APT must be 'urlb' or 'paper', got {self.form!r}.")
-        if min(self.feature_dim, *self.hidden_sizes) < 1:
-            sizes = f"{self.hidden_sizes} and {self.feature_dim}"
-            raise ValueError(f"The layers of APT's networks must be at least 1 wide, got {sizes}.")
-        if not self.learning_rate > 0:
-            raise ValueError(
-                f"The learning rate of APT must be positive, got {self.learning_rate}."
-            )
+        positive = ("feature_dim", "learning_rate")
+        check_settings(self, positive, num_neighbours=check_pool(self))
 
 
 class AptModel(NamedTuple):
@@ -102,10 +90,11 @@ class AptState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class AptReward:
+class AptReward(PoolReward):
     """The reward of the paper, for one agent; populations `vmap` it."""
 
     name: ClassVar[str] = "apt"
+    unread: ClassVar[str] = "state"
     config: AptConfig = field(default_factory=AptConfig)
 
     @property
@@ -115,9 +104,6 @@ class AptReward:
             if self.config.forward_model
             else ("apt_inverse_loss",)
         )
-
-    def note_shapes(self) -> Mapping[str, tuple[int, ...]]:
-        return {}
 
     def init(self, key: PRNGKeyArray, spec: RewardSpec) -> AptState:
         inverse_key, forward_key = jax.random.split(key)
@@ -134,9 +120,6 @@ class AptReward:
             model, optax.adam(self.config.learning_rate).init(model), pool, empty_moments()
         )
 
-    def observe(self, state: AptState, episode: Episode) -> tuple[AptState, dict[str, Array]]:
-        return state, {}
-
     def update(
         self, state: AptState, batch: Transitions, key: PRNGKeyArray
     ) -> tuple[AptState, dict[str, Array]]:
@@ -144,26 +127,18 @@ class AptReward:
         bonuses of the batch."""
         del key
         gradient, metrics = jax.grad(feature_loss, has_aux=True)(state.model, batch)
-        steps, optimiser = optax.adam(self.config.learning_rate).update(gradient, state.optimiser)
-        state = state._replace(
-            model=optax.apply_updates(state.model, steps),
-            optimiser=optimiser,
-        )
-        state = self.with_transitions(state, batch)
+        adam = optax.adam(self.config.learning_rate)
+        model, optimiser = gradient_step(adam, gradient, state.optimiser, state.model)
+        state = self.with_transitions(state._replace(model=model, optimiser=optimiser), batch)
         if self.config.form == "paper":
             state = state._replace(
                 reward_moments=with_values(state.reward_moments, self.novelty(state, batch))
             )
         return state, metrics
 
-    def with_transitions(self, state: AptState, batch: Transitions) -> AptState:
-        """The state with these transitions in the pool; the model stays as it is."""
-        pool = with_batch(state.pool, batch.next_observation, transition_identity(batch))
-        return state._replace(pool=pool)
-
-    def told_apart(self, batch: Transitions, number: Float[Array, "B 2"]) -> Transitions:
-        """The batch with a number of its own in every transition, where the reward does not look."""
-        return batch._replace(state=number)
+    def vectors(self, state: AptState, batch: Transitions) -> Float[Array, "B O"]:
+        """The pool keeps observations: φ learns, and they are encoded anew for every batch."""
+        return batch.next_observation
 
     def reward(self, state: AptState, batch: Transitions) -> Float[Array, " B"]:
         novelty = self.novelty(state, batch)
@@ -172,21 +147,15 @@ class AptReward:
         mean = state.reward_moments.mean
         return novelty / jnp.where(mean > 0, mean, 1.0)
 
-    def reward_terms(self, state: AptState, batch: Transitions) -> dict[str, Float[Array, " B"]]:
-        return {"reward_lifelong": self.reward(state, batch)}
-
     def novelty(self, state: AptState, batch: Transitions) -> Float[Array, " B"]:
         """log(1 + mean distance) in the features of the encoder as it is now."""
         # encoded in one product: equals stay equal
         together = jnp.concatenate([state.pool.vectors, batch.next_observation])
         encoded = features(state.model.inverse, together)
-        pool, queries = (
-            state.pool._replace(vectors=encoded[: -batch.action.shape[0]]),
-            encoded[-batch.action.shape[0] :],
-        )
-        distances = neighbour_distances(
-            queries, transition_identity(batch), pool, self.config.num_neighbours
-        )
+        number = batch.action.shape[0]
+        pool, queries = state.pool._replace(vectors=encoded[:-number]), encoded[-number:]
+        identity = transition_identity(batch)
+        distances = neighbour_distances(queries, identity, pool, self.config.num_neighbours)
         return jnp.log1p(mean_distance(distances))
 
 
@@ -199,10 +168,8 @@ def feature_loss(
     model: AptModel, batch: Transitions
 ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
     """E ‖a − â‖ + E ‖z' − ẑ'‖."""
-    now, after = (
-        features(model.inverse, batch.observation),
-        features(model.inverse, batch.next_observation),
-    )
+    now = features(model.inverse, batch.observation)
+    after = features(model.inverse, batch.next_observation)
     told = jnp.tanh(model.inverse.head(jnp.concatenate([now, after], axis=-1)))
     inverse_loss = jnp.mean(_norm(batch.action - told))
     if not isinstance(model.forward, MLP):

@@ -17,8 +17,8 @@ of steps exceeds 10⁶.
 Defaults are those of the authors' reward-free runs (their Habitat code): 512 features, λ = 0.1,
 Adam at 2.5e-4, gradients clipped to a norm of 0.2, the bonus as it is. Their MiniHack runs are
 
-    E3bConfig(feature_dim=1024, encoder_sizes=(1024,), learning_rate=1e-4, max_gradient_norm=40.0, normalise=True,
-              largest_reward=1.0)
+    E3bConfig(feature_dim=1024, encoder_sizes=(1024,), learning_rate=1e-4, max_gradient_norm=40.0,
+              normalise=True, largest_reward=1.0)
 
 that is, b divided by its running standard deviation (nothing subtracted), then clipped to 1.
 
@@ -40,7 +40,7 @@ Departures from the paper and its code:
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -49,8 +49,14 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from element_rl.replay.ring import Episode, Transitions
 from element_rl.rewards.interface import RewardSpec
-from element_rl.rewards.inverse_model import InverseModel, inverse_loss
+from element_rl.rewards.inverse_model import (
+    InverseModel,
+    clipped_adam,
+    gradient_step,
+    inverse_loss,
+)
 from element_rl.rewards.scaling import Moments, empty_moments, standard_deviation, with_values
+from element_rl.rewards.settings import check_settings
 
 
 @dataclass(frozen=True)
@@ -67,24 +73,11 @@ class E3bConfig:
     largest_reward: float | None = None  # clip the reward to this; None does not
 
     def __post_init__(self) -> None:
-        for name, valid, range_ in (
-            *((name, getattr(self, name) > 0, "a number above 0") for name in _POSITIVE),
-            *(
-                (name, min(getattr(self, name), default=1) > 0, "positive widths")
-                for name in _WIDTHS
-            ),
-            (
-                "largest_reward",
-                self.largest_reward is None or self.largest_reward > 0,
-                "a number above 0, or None",
-            ),
-        ):
-            if not valid:
-                raise ValueError(f"E3bConfig.{name} is {getattr(self, name)!r}; choose {range_}.")
-
-
-_POSITIVE = ("ridge", "feature_dim", "learning_rate", "max_gradient_norm")
-_WIDTHS = ("encoder_sizes", "head_sizes")
+        positive = ("ridge", "feature_dim", "learning_rate", "max_gradient_norm")
+        clip = self.largest_reward
+        check_settings(
+            self, positive, largest_reward=(clip is None or clip > 0, "above 0, or None")
+        )
 
 
 class E3bState(NamedTuple):
@@ -127,9 +120,8 @@ class E3bReward:
         features = state.inverse_model.features(visited)
         present = jnp.concatenate([jnp.ones(1, bool), episode.mask])
         # Padding becomes the zero vector, whose bonus is 0 and which leaves C as it is.
-        bonus = elliptical_bonuses(jnp.where(present[:, None], features, 0.0), self.config.ridge)[
-            1:
-        ]
+        visits = jnp.where(present[:, None], features, 0.0)
+        bonus = elliptical_bonuses(visits, self.config.ridge)[1:]
         state = state._replace(bonuses=with_values(state.bonuses, bonus, episode.mask))
         return state, {"elliptical_bonus": bonus}
 
@@ -140,21 +132,17 @@ class E3bReward:
         loss, gradient = jax.value_and_grad(inverse_loss)(
             state.inverse_model, batch.observation, batch.next_observation, batch.action
         )
-        updates, optimiser = _optimiser(self.config).update(
-            gradient, state.optimiser, state.inverse_model
+        model, optimiser = gradient_step(
+            _optimiser(self.config), gradient, state.optimiser, state.inverse_model
         )
-        model: Any = optax.apply_updates(state.inverse_model, updates)
         return state._replace(inverse_model=model, optimiser=optimiser), {"e3b_inverse_loss": loss}
 
     def reward(self, state: E3bState, batch: Transitions) -> Float[Array, " B"]:
         reward = batch.notes["elliptical_bonus"]
         if self.config.normalise:
             reward = reward / standard_deviation(state.bonuses)
-        return (
-            reward
-            if self.config.largest_reward is None
-            else jnp.minimum(reward, self.config.largest_reward)
-        )
+        largest = self.config.largest_reward
+        return reward if largest is None else jnp.minimum(reward, largest)
 
     def reward_terms(self, state: E3bState, batch: Transitions) -> dict[str, Float[Array, " B"]]:
         """The bonus as noted, before it is scaled or clipped."""
@@ -171,12 +159,9 @@ def elliptical_bonuses(features: Float[Array, "N F"], ridge: float) -> Float[Arr
         shrink = v / (1.0 + bonus + jnp.sqrt(1.0 + bonus))
         return root - jnp.matmul(root, v, precision="highest")[:, None] * shrink[None, :], bonus
 
-    return jax.lax.scan(
-        visit, jnp.eye(features.shape[1], dtype=features.dtype) / ridge**0.5, features
-    )[1]
+    root = jnp.eye(features.shape[1], dtype=features.dtype) / ridge**0.5
+    return jax.lax.scan(visit, root, features)[1]
 
 
 def _optimiser(config: E3bConfig) -> optax.GradientTransformation:
-    return optax.chain(
-        optax.clip_by_global_norm(config.max_gradient_norm), optax.adam(config.learning_rate)
-    )
+    return clipped_adam(config.learning_rate, config.max_gradient_norm)

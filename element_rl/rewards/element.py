@@ -33,10 +33,9 @@ same; who is credited for it does not.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
@@ -49,7 +48,7 @@ from element_rl.entropy import (
     renyi_entropy,
     renyi_shares,
 )
-from element_rl.memory import exact, graph
+from element_rl.memory import Memory, exact, graph, make_memory
 from element_rl.memory.exact import NO_NODE, ExactMemoryState, merge_distances
 from element_rl.memory.graph import GraphMemoryState
 from element_rl.memory.in_place import grown
@@ -57,11 +56,10 @@ from element_rl.replay.ring import Episode, Transitions
 from element_rl.rewards.element_config import (
     INTERVALS_BEFORE_DOUBLING,
     ElementConfig,
-    resolved_memory,
     states_remembered,
 )
 from element_rl.rewards.entropy_range import line, seen_episodes
-from element_rl.rewards.interface import Entering, RewardSpec
+from element_rl.rewards.interface import Entering, EntropyKernel, RewardSpec
 
 
 class Range(NamedTuple):
@@ -134,6 +132,15 @@ class ElementReward:
     def memory_on_host(self) -> bool:
         return self.config.memory == "hnsw"
 
+    @property
+    def entropy_kernel(self) -> EntropyKernel | None:
+        """None with nearest neighbours, which have no kernel, and without an episodic reward."""
+        config = self.config
+        if config.estimator == "knn" or config.episodic_weight == 0:
+            return None
+        order = None if config.estimator == "kde" else float(config.renyi_order)
+        return EntropyKernel(config.bandwidth, order)
+
     def note_shapes(self) -> Mapping[str, tuple[int, ...]]:
         return {"episode_entropy": (), "neighbour_distances": (self.config.num_neighbours,)}
 
@@ -145,19 +152,28 @@ class ElementReward:
         """Remembered states."""
         return state.memory_size
 
+    def why_empty(self, steps: int) -> str:
+        """Why nothing is remembered in so many steps; empty where something is, or where β is 0."""
+        if self.config.lifelong_weight == 0 or states_remembered(steps, self.config) > 0:
+            return ""
+        interval, window = self.config.windows[0]
+        if window == 1:
+            return "windows of 1 step take in nothing"
+        return f"its first window opens at step {interval:,}"
+
+    def empty_memory(self, kind: str, dim: int) -> Memory:
+        """A memory of this kind, with the settings of the reward's graph where it is one."""
+        options: dict[str, Any] = {"config": self.config.graph} if kind == "graph" else {}
+        return make_memory(kind, dim, **options)
+
     def with_room(self, state: ElementState, number: int) -> ElementState:
         """The state with a memory that has room for so many states in all; one on the host grows by
         itself."""
         return state if self.memory_on_host else state._replace(memory=grown(state.memory, number))
 
-    def resolved(self, total_steps: int) -> "ElementReward":
-        """With the memory that suits a run of this length, where it was left open."""
-        memory = resolved_memory(self.config, total_steps, jax.default_backend() == "cpu")
-        return ElementReward(replace(self.config, memory=memory))
-
     def entropy_note(self, episodes: Sequence[Float[np.ndarray, "_ D"]]) -> str:
         """What is wrong with the entropy of these episodes, in one line; empty where nothing is."""
-        return line(seen_episodes(episodes, self.config))
+        return line(seen_episodes(episodes, self.entropy_kernel))
 
     def init(self, key: PRNGKeyArray, spec: RewardSpec) -> ElementState:
         del key  # nothing here is random

@@ -7,13 +7,13 @@ method section): "record the episodic state entropy values for each state and as
 entropy values of s^kNN to r_ep". So every remembered state, a *node*, keeps the entropy of the
 episode it was in (or, with `credit="state"`, what itself added to it), and
 
-    r_ep(s) = mean over the k nodes nearest to s of their episodes' entropies        (an estimate of Eq. 11: nearby states
-                                                                                     were in these episodes)
+    r_ep(s) = mean over the k nodes nearest to s of their episodes' entropies
     r_l(s)  = log(1 + ‖distances to the k nearest nodes‖)                            (Eq. 15)
 
-Both are scaled to [0, 1] before they are added; before anything is remembered both are 0. A state
-is judged before its own episode has ended, so it is never its own neighbour. The paper has no table
-for Mario; Ant's settings are taken.
+r_ep is an estimate of Eq. 11: nearby states were in these episodes. Both are scaled to [0, 1]
+before they are added; before anything is remembered both are 0. A state is judged before its own
+episode has ended, so it is never its own neighbour. The paper has no table for Mario; Ant's
+settings are taken.
 
 Readings where the paper is silent:
 1. Which nodes answer for r_ep. With one memory that grows in the update windows only, r_ep would be
@@ -28,13 +28,14 @@ Readings where the paper is silent:
    exact for one worker.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from element_rl.replay.ring import Episode
 from element_rl.rewards.element import (
@@ -47,7 +48,17 @@ from element_rl.rewards.element import (
     widened,
 )
 from element_rl.rewards.element_config import ElementConfig, states_remembered
+from element_rl.rewards.entropy_range import line, seen_episodes
 from element_rl.rewards.episode_nodes import Nodes, NodeStore
+from element_rl.rewards.interface import EntropyKernel, RewardSpec
+from element_rl.rewards.on_rollouts import (
+    EpisodeSoFar,
+    Part,
+    Values,
+    padded_length,
+    states_reached,
+)
+from element_rl.rewards.settings import check_settings
 
 TERMS = ("reward_episodic", "reward_lifelong")
 
@@ -67,19 +78,8 @@ class OnPolicyElementConfig:
     merge_distance: float = 0.01
 
     def __post_init__(self) -> None:
-        for name, allowed in (("episodic_nodes", _NODES), ("normalisation", _NORMALISATIONS)):
-            if getattr(self, name) not in allowed:
-                raise ValueError(
-                    f"{name} is {getattr(self, name)!r}; choose one of {', '.join(allowed)}."
-                )
-        if self.recent_rollouts < 1:
-            raise ValueError(f"recent_rollouts must be at least 1, got {self.recent_rollouts}.")
-        if self.merge_distance < 0:
-            raise ValueError(f"merge_distance must not be negative, got {self.merge_distance}.")
-
-
-_NODES = ("all", "window")
-_NORMALISATIONS = ("batch", "recent", "running")
+        merge = (self.merge_distance >= 0, "0 or more")
+        check_settings(self, positive=("recent_rollouts",), merge_distance=merge)
 
 
 class OnPolicyElementState(NamedTuple):
@@ -93,7 +93,7 @@ class OnPolicyElementState(NamedTuple):
     mean_squared_length: Float[np.ndarray, ""]
 
 
-class Judged(NamedTuple):
+class RolloutTerms(NamedTuple):
     """What a rollout is worth."""
 
     terms: Float[np.ndarray, "2 T"]  # r_ep and r_l in [0, 1]
@@ -103,30 +103,54 @@ class Judged(NamedTuple):
 
 
 class OnPolicyElement:
-    """The reward of one agent or of several: each has its own state, and none is shared."""
+    """The `Bonus` of one agent or of several: each has its own state, and none is shared."""
 
-    def __init__(
-        self,
-        config: OnPolicyElementConfig,
-        state_dim: int,
-        total_steps: int,
-        max_episode_steps: int,
-    ) -> None:
-        self.config, self.state_dim = config, state_dim
-        self._element = ElementReward(config.element)
-        # episodes end where they end, not at the last step of the run
-        spare = 4 * max_episode_steps
-        remembered = states_remembered(total_steps + spare, config.element)
-        self._lifelong = NodeStore(config.element, state_dim, remembered, config.merge_distance)
-        asks_all = config.episodic_nodes == "all"
-        visited = total_steps + spare if asks_all else 0
-        self._episodic = NodeStore(config.element, state_dim, visited, config.merge_distance)
+    name: str = "element"
+
+    def __init__(self, config: OnPolicyElementConfig, spec: RewardSpec) -> None:
+        self.config = config
+        element = config.element
+        self._checks_condition = element.lifelong_estimator != "knn"
+        condition = ("lifelong_condition",) if self._checks_condition else ()
+        sizes = ("element_nodes", "element_remembered")
+        self.metric_names: tuple[str, ...] = (*condition, "element_entropy", *sizes)
+        self._element = ElementReward(element)
+        # room for four more episodes: they end where they end, not at the last step of the run
+        steps = spec.total_steps + 4 * spec.max_episode_steps
+        visited = steps if config.episodic_nodes == "all" else 0
+        self._lifelong, self._episodic = (
+            NodeStore(element, spec.state_dim, capacity, config.merge_distance)
+            for capacity in (states_remembered(steps, element), visited)
+        )
         self._shares = jax.jit(self._padded_shares)
         self._scale = jax.jit(self._scaled)
-        self._latest: tuple[OnPolicyElementState, Float[np.ndarray, "T D"], Judged] | None = None
+        self._latest: tuple[OnPolicyElementState, np.ndarray, RolloutTerms] | None = None
 
-    def init(self) -> OnPolicyElementState:
+    @property
+    def entropy_kernel(self) -> EntropyKernel | None:
+        return self._element.entropy_kernel
+
+    def entropy_note(self, episodes: Sequence[Float[np.ndarray, "_ D"]]) -> str:
+        """What is wrong with the entropy of these episodes, in one line; empty where nothing is."""
+        return line(seen_episodes(episodes, self.entropy_kernel), as_options=True)
+
+    @property
+    def update_window(self) -> dict[str, int]:
+        """U and T_u."""
+        config = self.config.element
+        return {"update_interval": config.update_interval, "update_steps": config.update_steps}
+
+    def memory_size(self, state: OnPolicyElementState) -> int:
+        """Remembered states."""
+        return int(state.lifelong.size)
+
+    def why_empty(self, steps: int) -> str:
+        """Why nothing is remembered in so many steps; empty where something is, or where β is 0."""
+        return self._element.why_empty(steps)
+
+    def init(self, key: PRNGKeyArray | None = None) -> OnPolicyElementState:
         """Nothing remembered."""
+        del key  # nothing here is random
         rollouts = self.config.recent_rollouts if self.config.normalisation == "recent" else 1
         return OnPolicyElementState(
             episodic=self._episodic.create(),
@@ -139,11 +163,27 @@ class OnPolicyElement:
             mean_squared_length=np.zeros((), np.float64),
         )
 
+    def rewards(self, state: OnPolicyElementState, parts: Sequence[Part]) -> Values:
+        """Of the states that the transitions of a rollout led to, and their terms."""
+        states = states_reached(parts)
+        return self.reward(state, states), self.reward_terms(state, states)
+
+    def learn(
+        self, state: OnPolicyElementState, parts: Sequence[Part], key: PRNGKeyArray
+    ) -> tuple[OnPolicyElementState, dict[str, float]]:
+        """The rollout's minimum and maximum are counted."""
+        del key
+        states = states_reached(parts)
+        metrics = (
+            {"lifelong_condition": self.condition(state, states)} if self._checks_condition else {}
+        )
+        return self.count(state, states), metrics
+
     def reward(
         self, state: OnPolicyElementState, states: Float[np.ndarray, "T D"]
     ) -> Float[np.ndarray, " T"]:
-        """r of consecutive states of a running episode (those the transitions of a rollout led to)."""
-        episodic, lifelong = self._judge(state, states).terms
+        """r of consecutive states of a running episode (those that its transitions led to)."""
+        episodic, lifelong = self._evaluate(state, states).terms
         weights = self.config.element
         return weights.episodic_weight * episodic + weights.lifelong_weight * lifelong
 
@@ -151,7 +191,7 @@ class OnPolicyElement:
         self, state: OnPolicyElementState, states: Float[np.ndarray, "T D"]
     ) -> dict[str, Float[np.ndarray, " T"]]:
         """Both terms in [0, 1], before their weights."""
-        return dict(zip(TERMS, self._judge(state, states).terms, strict=True))
+        return dict(zip(TERMS, self._evaluate(state, states).terms, strict=True))
 
     def count(
         self, state: OnPolicyElementState, states: Float[np.ndarray, "T D"]
@@ -159,7 +199,7 @@ class OnPolicyElement:
         """The minimum and maximum of a rollout are counted for the scaling of later ones."""
         if self.config.normalisation == "batch":
             return state  # its ranges stay empty
-        low_high = self._judge(state, states).low_high
+        low_high = self._evaluate(state, states).low_high
         ranges = state.ranges.copy()
         if self.config.normalisation == "running":
             low_high = np.stack(
@@ -173,9 +213,13 @@ class OnPolicyElement:
         return state._replace(ranges=ranges, rollouts=state.rollouts + np.ones_like(state.rollouts))
 
     def observe(
-        self, state: OnPolicyElementState, states: Float[np.ndarray, "T D"], step: int
-    ) -> tuple[OnPolicyElementState, float]:
-        """An episode has ended at the agent's `step`: its states become nodes. Also its entropy."""
+        self, state: OnPolicyElementState, episode: EpisodeSoFar, step: int
+    ) -> tuple[OnPolicyElementState, dict[str, float]]:
+        """An episode has ended at the agent's `step`: its states become nodes.
+
+        Also its entropy in the estimator's unit, and the nodes that answer for r_ep and for r_l.
+        """
+        states = episode.states[1:]
         length = len(states)
         shares = self._entropy_shares(states)
         episodes = int(state.episodes) + 1
@@ -196,24 +240,28 @@ class OnPolicyElement:
             episodes=np.asarray(episodes, np.int64),
             mean_squared_length=np.asarray(mean_squared_length, np.float64),
         )
-        return state, float(np.mean(shares))
+        nodes = state.episodic if self.config.episodic_nodes == "all" else state.lifelong
+        return state, {
+            "element_entropy": float(np.mean(shares)),
+            "element_nodes": float(nodes.size),
+            "element_remembered": float(state.lifelong.size),
+        }
 
     def condition(self, state: OnPolicyElementState, states: Float[np.ndarray, "T D"]) -> float:
         """The share of the states for which Proposition 2's condition holds."""
-        distances, config = self._judge(state, states).distances, self.config.element
+        distances, config = self._evaluate(state, states).distances, self.config.element
         size = jnp.asarray(int(state.lifelong.size), jnp.int32)
         rows = jnp.asarray(_padded(distances, np.inf))
         holds = proposition_2_holds(rows, size, config.lifelong_bandwidth, config.tolerance)
         return float(np.mean(np.asarray(holds)[: len(distances)]))
 
-    def _judge(self, state: OnPolicyElementState, states: Float[np.ndarray, "T D"]) -> Judged:
+    def _evaluate(
+        self, state: OnPolicyElementState, states: Float[np.ndarray, "T D"]
+    ) -> RolloutTerms:
         """The memory is searched once for a rollout, though reward, terms and count all ask."""
-        if (
-            self._latest is not None
-            and self._latest[0] is state
-            and np.array_equal(self._latest[1], states)
-        ):
-            return self._latest[2]
+        latest = self._latest
+        if latest is not None and latest[0] is state and np.array_equal(latest[1], states):
+            return latest[2]
         k = self.config.element.num_neighbours
         distances, entropies = self._lifelong.query(state.lifelong, states, k)
         if self.config.episodic_nodes == "all":
@@ -221,9 +269,11 @@ class OnPolicyElement:
         terms, low_high = self._scale(
             _padded(entropies, np.nan), _padded(distances, np.inf), state.ranges
         )
-        judged = Judged(np.asarray(terms)[:, : len(states)], np.asarray(low_high), distances)
-        self._latest = (state, states.copy(), judged)
-        return judged
+        evaluated = RolloutTerms(
+            np.asarray(terms)[:, : len(states)], np.asarray(low_high), distances
+        )
+        self._latest = (state, states.copy(), evaluated)
+        return evaluated
 
     def _scaled(
         self,
@@ -255,15 +305,6 @@ class OnPolicyElement:
         zeros = jnp.zeros(states.shape[0])
         episode = Episode(nothing, nothing, nothing, zeros, zeros > 0, states, rows < length, rows)
         return self._element.entropy_shares(episode)
-
-
-def padded_length(rows: int) -> int:
-    """The length that `rows` are padded to, so that few programs are compiled: 32, 40, 48, 56, 64,
-    80, … 256, 320, 384, …"""
-    step = 8
-    while 8 * step < rows:
-        step *= 2
-    return max(32, -(-rows // step) * step)
 
 
 def _padded(values: Float[np.ndarray, "T ..."], fill: float) -> Float[np.ndarray, "U ..."]:

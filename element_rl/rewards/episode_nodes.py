@@ -29,11 +29,9 @@ from element_rl.rewards.element_config import ElementConfig
 
 PIECE = 64  # places that enter an index together
 LARGEST_EXACT = 4_096  # on a CPU: searching so many for a rollout of 300 takes 16 ms, with hnsw 5
-# places an hnsw query keeps in view; pieces are too alike for hnsw to choose by itself
-CANDIDATES = 128
-# of a place to others; twice hnsw's usual number, since all episodes begin in the same crowd of
-# places
-LINKS = 32
+# settings of hnsw: places a query keeps in view, since pieces are too alike for it to choose by
+# itself; and twice the usual links, since all episodes begin in the same crowd of places
+HNSW = {"search_candidates": 128, "num_links": 32}
 
 
 class Nodes(NamedTuple):
@@ -62,22 +60,14 @@ class NodeStore:
     def __init__(
         self, config: ElementConfig, dim: int, capacity: int, merge_distance: float = 0.0
     ) -> None:
-        self._config, self._dim, self._capacity, self._merge_distance = (
-            config,
-            dim,
-            capacity,
-            merge_distance,
-        )
+        self._config, self._dim = config, dim
+        self._capacity, self._merge_distance = capacity, merge_distance
         self._indexes: dict[int, _Index] = {}
 
     def create(self) -> Nodes:
         """Room for the nodes of a whole run, so that all checkpoints of it have the same shapes."""
-        shape = (self._capacity, self._dim)
-        return Nodes(
-            np.zeros(shape, np.float32),
-            np.zeros(self._capacity, np.float32),
-            np.zeros((), np.int64),
-        )
+        states = np.zeros((self._capacity, self._dim), np.float32)
+        return Nodes(states, np.zeros(self._capacity, np.float32), np.zeros((), np.int64))
 
     def append(
         self, nodes: Nodes, states: Float[np.ndarray, "M D"], entropies: Float[np.ndarray, " M"]
@@ -125,11 +115,8 @@ class NodeStore:
         if kind == "auto":
             few = self._capacity <= LARGEST_EXACT or jax.default_backend() != "cpu"
             kind = "exact" if few else "hnsw"
-        own: dict[str, dict[str, Any]] = {
-            "graph": {"config": self._config.graph},
-            "hnsw": {"search_candidates": CANDIDATES, "num_links": LINKS},
-        }
-        return make_memory(kind, self._dim, max(self._capacity, 1), **own.get(kind, {}))
+        settings: dict[str, Any] = {"graph": {"config": self._config.graph}, "hnsw": HNSW}
+        return make_memory(kind, self._dim, max(self._capacity, 1), **settings.get(kind, {}))
 
 
 @dataclass
@@ -190,9 +177,10 @@ class _Places:
         together = np.concatenate([distances, own], axis=1)
         together_ids = np.concatenate([ids, np.broadcast_to(numbers, own.shape)], axis=1)
         order = np.argsort(together, axis=1, kind="stable")[:, :k]
-        return np.take_along_axis(together, order, axis=1), np.take_along_axis(
-            together_ids, order, axis=1
+        nearest, numbers = (
+            np.take_along_axis(part, order, axis=1) for part in (together, together_ids)
         )
+        return nearest, numbers
 
 
 def _nearest_nodes(
@@ -203,10 +191,11 @@ def _nearest_nodes(
     if not places.visits:
         return Neighbours(distances, np.full(len(distances), np.nan, np.float32))
     found, place = ids >= 0, np.maximum(ids, 0)
-    visits = np.where(
-        found, np.asarray([places.visits[i] for i in place.ravel()]).reshape(place.shape), 0
+    visits, entropies = (
+        np.asarray([known[i] for i in place.ravel()]).reshape(place.shape)
+        for known in (places.visits, places.entropy)
     )
-    entropies = np.asarray([places.entropy[i] for i in place.ravel()]).reshape(place.shape)
+    visits = np.where(found, visits, 0)
     until = np.cumsum(visits, axis=1)
     counted = np.clip(k - (until - visits), 0, visits)
     mean = np.sum(counted * entropies, axis=1) / np.maximum(np.sum(counted, axis=1), 1)

@@ -1,7 +1,7 @@
 """The environment's own reward, through the interface of the intrinsic ones: plain SAC."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -11,11 +11,18 @@ from element_rl.rewards.interface import RewardSpec
 
 
 @dataclass(frozen=True)
+class ExtrinsicConfig:
+    """How much of the environment's reward the learner gets."""
+
+    scale: float = 1.0  # the reference SAC of the paper uses 0.1
+
+
+@dataclass(frozen=True)
 class ExtrinsicReward:
     """What the environment says, times a scale."""
 
     name: ClassVar[str] = "extrinsic"
-    scale: float = 1.0  # the reference SAC of the paper uses 0.1
+    config: ExtrinsicConfig = field(default_factory=ExtrinsicConfig)
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -36,7 +43,7 @@ class ExtrinsicReward:
         return state, {}
 
     def reward(self, state: Any, batch: Transitions) -> Float[Array, " B"]:
-        return self.scale * batch.extrinsic_reward
+        return self.config.scale * batch.extrinsic_reward
 
     def reward_terms(self, state: Any, batch: Transitions) -> dict[str, Float[Array, " B"]]:
         return {}

@@ -2,13 +2,13 @@
 
 https://arxiv.org/abs/1705.05363; the variant for vectors from the URL benchmark,
 https://arxiv.org/abs/2110.15191. Features φ are those from which the agent's own action can be
-told, and a forward model says what they will be:
+told (`inverse_model.py`), and a forward model says what they will be:
 
-    â      = g(φ(s), φ(s'))              L_I = E ‖â − a‖² / A                inverse model (`inverse_model.py`)
+    â      = g(φ(s), φ(s'))              L_I = E ‖â − a‖² / A                inverse model
     φ̂(s') = f(φ(s), a)                   L_F = E ½ ‖φ̂(s') − φ(s')‖²        forward model
     L      = (1 − β) L_I + β L_F,  β = 0.2
     r      = η/2 ‖φ̂(s') − φ(s')‖²                                           form "paper"
-    r      = log(1 + η ‖φ̂(s') − φ(s')‖)                                     form "urlb": the distance, not its square
+    r      = log(1 + η ‖φ̂(s') − φ(s')‖)                                     form "urlb"
 
 Where gradients go, as in the authors' code: L_I trains g and φ; L_F trains f and, through both its
 input φ(s) and its target φ(s'), φ as well. L_F alone would let φ collapse to a constant, which is
@@ -48,7 +48,8 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from element_rl.mlp import MLP
 from element_rl.replay.ring import Episode, Transitions
 from element_rl.rewards.interface import RewardSpec
-from element_rl.rewards.inverse_model import InverseModel, inverse_loss
+from element_rl.rewards.inverse_model import InverseModel, gradient_step, inverse_loss
+from element_rl.rewards.settings import check_settings
 
 
 @dataclass(frozen=True)
@@ -66,20 +67,11 @@ class IcmConfig:
     form: Literal["paper", "urlb"] = "paper"
 
     def __post_init__(self) -> None:
-        sizes = ("encoder_sizes", "inverse_sizes", "forward_sizes")
-        for name, valid, wanted in (
-            ("feature_dim", self.feature_dim > 0, "at least 1"),
-            *(
-                (name, all(size > 0 for size in getattr(self, name)), "positive widths")
-                for name in sizes
-            ),
-            ("forward_weight", 0.0 < self.forward_weight < 1.0, "above 0 and below 1"),
-            ("learning_rate", self.learning_rate > 0.0, "above 0"),
-            ("reward_scale", self.reward_scale > 0.0, "above 0"),
-            ("form", self.form in ("paper", "urlb"), "paper or urlb"),
-        ):
-            if not valid:
-                raise ValueError(f"IcmConfig.{name} is {getattr(self, name)!r}; choose {wanted}.")
+        check_settings(
+            self,
+            ("feature_dim", "learning_rate", "reward_scale"),
+            forward_weight=(0.0 < self.forward_weight < 1.0, "above 0 and below 1"),
+        )
 
 
 class CuriosityModels(NamedTuple):
@@ -138,8 +130,8 @@ class IcmReward:
         gradient, metrics = jax.grad(curiosity_loss, has_aux=True)(
             state.models, batch, self.config.forward_weight
         )
-        updates, optimiser = optax.adam(self.config.learning_rate).update(gradient, state.optimiser)
-        return IcmState(optax.apply_updates(state.models, updates), optimiser), metrics
+        adam = optax.adam(self.config.learning_rate)
+        return IcmState(*gradient_step(adam, gradient, state.optimiser, state.models)), metrics
 
     def reward(self, state: IcmState, batch: Transitions) -> Float[Array, " B"]:
         squared_error = squared_forward_error(state.models, batch)

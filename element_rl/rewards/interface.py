@@ -11,10 +11,10 @@ These are names, not code to inherit. A reward that keeps nothing says so with a
 
 A reward may offer more, and whoever uses rewards asks for that, never for their type:
 
-    Remembers     it keeps states in a lifelong memory, and notes change when states enter it
+    HasMemory     it keeps states in a lifelong memory
+    Remembers     so it does, and notes change when states enter it
     Compares      it keeps a pool of transitions, and takes a transition with the same bits for the
                   same one
-    FitsARun      the length of a run decides some of its settings
     SeesEntropy   it is paid for the entropy of episodes, and can say where that is blind
     Windowed      states enter its memory in certain windows of the run only
 """
@@ -26,6 +26,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from element_rl.memory import Memory
 from element_rl.replay.ring import Episode, Transitions
 
 
@@ -79,8 +80,22 @@ class Entering(NamedTuple):
 
 
 @runtime_checkable
-class Remembers(Protocol):
-    """A reward with a lifelong memory of states.
+class HasMemory(Protocol):
+    """A reward, on transitions or on rollouts, with a lifelong memory of states."""
+
+    def memory_size(self, state: Any) -> Any:
+        """Remembered states."""
+        ...
+
+    def why_empty(self, steps: int) -> str:
+        """Why nothing is remembered in so many steps; empty where something is, or nothing is paid
+        for it."""
+        ...
+
+
+@runtime_checkable
+class Remembers(HasMemory, Protocol):
+    """A reward with a lifelong memory of states, and notes about it.
 
     Whoever keeps its notes must refresh all of them when states enter the memory. A memory that
     lives on the host is the caller's: it is asked before `observe`, which is given its answer.
@@ -100,8 +115,8 @@ class Remembers(Protocol):
         """Whether the states of these environment steps enter the memory, on the host."""
         ...
 
-    def memory_size(self, state: Any) -> Int[Array, "*P"]:
-        """Remembered states."""
+    def empty_memory(self, kind: str, dim: int) -> Memory:
+        """A memory of this kind, with the reward's settings for it."""
         ...
 
     def with_room(self, state: Any, number: int) -> Any:
@@ -142,18 +157,21 @@ class Compares(Protocol):
         ...
 
 
-@runtime_checkable
-class FitsARun(Protocol):
-    """A reward that leaves settings open which the length of a run decides."""
+class EntropyKernel(NamedTuple):
+    """κ(x, y) = exp(−‖x−y‖² / (2σ)), by which an entropy tells the states of an episode apart."""
 
-    def resolved(self, total_steps: int) -> Reward:
-        """The reward with nothing left open, for so many steps of each agent."""
-        ...
+    bandwidth: float  # σ
+    renyi_order: float | None  # None: a kernel density
 
 
 @runtime_checkable
 class SeesEntropy(Protocol):
     """A reward, on transitions or on rollouts, that is paid for the entropy of episodes."""
+
+    @property
+    def entropy_kernel(self) -> EntropyKernel | None:
+        """None where no kernel decides: for other estimators, and where entropy is not paid."""
+        ...
 
     def entropy_note(self, episodes: Sequence[Float[np.ndarray, "_ D"]]) -> str:
         """One line for the user on why the entropy cannot tell these episodes of states apart;
@@ -179,3 +197,8 @@ def remembering(reward: Reward) -> Remembers | None:
 def comparing(reward: Reward) -> Compares | None:
     """The reward as one that compares; None for all others."""
     return reward if isinstance(reward, Compares) else None
+
+
+def entropy_kernel(reward: Any) -> EntropyKernel | None:
+    """The kernel with which a reward measures the entropy of episodes; None for all others."""
+    return reward.entropy_kernel if isinstance(reward, SeesEntropy) else None

@@ -8,10 +8,12 @@ each trains its own.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from element_rl.mlp import MLP
@@ -60,3 +62,20 @@ def inverse_loss(
 ) -> Float[Array, ""]:
     """Mean squared error of the action told, over batch and action dimensions."""
     return jnp.mean((model(observation, next_observation) - action) ** 2)
+
+
+def clipped_adam(
+    learning_rate: float, max_gradient_norm: float, epsilon: float = 1e-8
+) -> optax.GradientTransformation:
+    """Adam, after the gradient was scaled down to a norm."""
+    return optax.chain(
+        optax.clip_by_global_norm(max_gradient_norm), optax.adam(learning_rate, eps=epsilon)
+    )
+
+
+def gradient_step(
+    optimiser: optax.GradientTransformation, gradient: Any, optimiser_state: Any, model: Any
+) -> tuple[Any, Any]:
+    """The model after one step, and the optimiser's state."""
+    updates, optimiser_state = optimiser.update(gradient, optimiser_state, model)
+    return optax.apply_updates(model, updates), optimiser_state

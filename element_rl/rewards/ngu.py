@@ -3,7 +3,7 @@ over all training.
 
     r      = r_ep · min(max(α, 1), L)                                   (Eq. 1)
     r_ep   = 0 if s > s_m else 1/s,    s = √(Σ_j K_j) + c               (Eq. 2, Algorithm 1)
-    K_j    = ε / (max(d_j²/d_m² − ξ, 0) + ε)                            (Eq. 3 with the cluster rule of Algorithm 1)
+    K_j    = ε / (max(d_j²/d_m² − ξ, 0) + ε)                            (Eq. 3, Algorithm 1)
     α      = 1 + (err − mean(err)) / std(err),    err(x) = ‖ĝ(x) − g(x)‖²
 
 d_1² … d_k² are the squared distances of f(x_{t+1}) to its k nearest among f(x_0) … f(x_t), the
@@ -37,7 +37,7 @@ Departures from the paper:
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -48,8 +48,14 @@ from element_rl.distances import squared_distances
 from element_rl.mlp import MLP
 from element_rl.replay.ring import Episode, Transitions
 from element_rl.rewards.interface import RewardSpec
-from element_rl.rewards.inverse_model import InverseModel, inverse_loss
+from element_rl.rewards.inverse_model import (
+    InverseModel,
+    clipped_adam,
+    gradient_step,
+    inverse_loss,
+)
 from element_rl.rewards.scaling import Moments, empty_moments, standard_deviation, with_values
+from element_rl.rewards.settings import check_settings
 
 
 @dataclass(frozen=True)
@@ -76,27 +82,19 @@ class NguConfig:
     l2_weight: float = 1e-5  # of the inverse model
 
     def __post_init__(self) -> None:
-        for name, valid, range_ in (
-            *((name, getattr(self, name) > 0, "a number above 0") for name in _POSITIVE),
-            *(
-                (name, getattr(self, name) >= 0, "0 or more")
-                for name in ("cluster_distance", "l2_weight")
-            ),
-            *(
-                (name, min(getattr(self, name), default=1) > 0, "positive widths")
-                for name in _WIDTHS
-            ),
-            ("max_modulator", self.max_modulator >= 1, "1 or more"),
-        ):
-            if not valid:
-                raise ValueError(f"NguConfig.{name} is {getattr(self, name)!r}; choose {range_}.")
+        check_settings(
+            self,
+            _POSITIVE,
+            cluster_distance=(self.cluster_distance >= 0, "0 or more"),
+            l2_weight=(self.l2_weight >= 0, "0 or more"),
+            max_modulator=(self.max_modulator >= 1, "1 or more"),
+        )
 
 
 _POSITIVE = (
     *("num_neighbours", "kernel_epsilon", "pseudo_count", "max_similarity", "memory_capacity"),
     *("embedding_dim", "rnd_output_dim", "learning_rate", "adam_epsilon", "max_gradient_norm"),
 )
-_WIDTHS = ("encoder_sizes", "head_sizes", "rnd_sizes")
 
 
 class RunningMean(NamedTuple):
@@ -138,8 +136,7 @@ class NguReward:
         if spec.max_episode_steps > config.memory_capacity:
             raise ValueError(
                 f"Episodes of up to {spec.max_episode_steps} steps do not fit NGU's episodic "
-                "memory of "
-                f"{config.memory_capacity} states: raise memory_capacity."
+                f"memory of {config.memory_capacity} states: raise memory_capacity."
             )
         inverse_key, target_key, predictor_key = jax.random.split(key, 3)
         sizes = (spec.observation_dim, *config.rnd_sizes, config.rnd_output_dim)
@@ -163,7 +160,7 @@ class NguReward:
         )
 
     def observe(self, state: NguState, episode: Episode) -> tuple[NguState, dict[str, Array]]:
-        """Algorithm 1 for every step of the episode, in time order, and the errors of ĝ along it."""
+        """Algorithm 1 for every step of the episode, in time order, and the errors of ĝ."""
         visited = jnp.concatenate([episode.observation[:1], episode.next_observation])  # x_0 … x_T
         embeddings = state.inverse_model.features(visited)
         novelty, seen = episodic_novelty(
@@ -179,17 +176,18 @@ class NguReward:
         self, state: NguState, batch: Transitions, key: PRNGKeyArray
     ) -> tuple[NguState, dict[str, Array]]:
         del key  # nothing here is random
+        optimiser = _optimiser(self.config)
         gradient, told = jax.grad(regularised_inverse_loss, has_aux=True)(
             state.inverse_model, batch, self.config.l2_weight
         )
-        inverse_model, inverse_optimiser = _step(
-            gradient, state.inverse_optimiser, state.inverse_model, self.config
+        inverse_model, inverse_optimiser = gradient_step(
+            optimiser, gradient, state.inverse_optimiser, state.inverse_model
         )
         error, gradient = jax.value_and_grad(mean_prediction_error)(
             state.predictor, state.target, batch.next_observation
         )
-        predictor, predictor_optimiser = _step(
-            gradient, state.predictor_optimiser, state.predictor, self.config
+        predictor, predictor_optimiser = gradient_step(
+            optimiser, gradient, state.predictor_optimiser, state.predictor
         )
         state = state._replace(
             inverse_model=inverse_model,
@@ -271,15 +269,5 @@ def regularised_inverse_loss(
     return told + l2_weight * squares, told
 
 
-def _step(
-    gradient: Any, optimiser_state: Any, parameters: Any, config: NguConfig
-) -> tuple[Any, Any]:
-    updates, optimiser_state = _optimiser(config).update(gradient, optimiser_state, parameters)
-    return optax.apply_updates(parameters, updates), optimiser_state
-
-
 def _optimiser(config: NguConfig) -> optax.GradientTransformation:
-    return optax.chain(
-        optax.clip_by_global_norm(config.max_gradient_norm),
-        optax.adam(config.learning_rate, eps=config.adam_epsilon),
-    )
+    return clipped_adam(config.learning_rate, config.max_gradient_norm, config.adam_epsilon)

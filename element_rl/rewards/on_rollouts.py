@@ -1,10 +1,11 @@
 """Every reward of this library on rollouts: what an on-policy loop asks between a rollout's arrival
 and its advantages.
 
+    parts = [Part(episode, new), …]                      the last `new` transitions of episodes
     state = bonus.init(key)
-    values, terms = bonus.rewards(state, episode, new)        of the last `new` transitions of the episode so far; pure
-    state, metrics = bonus.learn(state, episode, new, key)    methods that learn, learn from the same transitions
-    state, metrics = bonus.observe(state, episode, step)      the episode has ended
+    values, terms = bonus.rewards(state, parts)          of these transitions, in order; pure
+    state, metrics = bonus.learn(state, parts, key)      methods that learn, learn from the same
+    state, metrics = bonus.observe(state, episode, step) an episode has ended
 
 `rewards` comes before `learn`, as RND and ICM have it: a rollout is judged by what was known before
 it. Several episodes of an agent may run at once and share one state. The states of the frozen
@@ -26,8 +27,8 @@ What differs from the off-policy form, for all methods:
    softmax.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -37,15 +38,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt
 
 from element_rl.replay.ring import Episode, Transitions
-from element_rl.rewards import NAMES, Reward, RewardSpec, make_reward
-from element_rl.rewards.element_config import ElementConfig, update_window
-from element_rl.rewards.element_on_policy import (
-    OnPolicyElement,
-    OnPolicyElementConfig,
-    padded_length,
-)
-from element_rl.rewards.entropy_range import line, seen_episodes
-from element_rl.rewards.interface import comparing
+from element_rl.rewards.interface import Reward, RewardSpec, comparing
+
+Values = tuple[Float[np.ndarray, " T"], dict[str, Float[np.ndarray, " T"]]]  # and their terms
 
 
 @dataclass(frozen=True)
@@ -86,9 +81,8 @@ class Bonus(Protocol):
     """A reward on rollouts, for one agent at a time; a state is a pytree of arrays, and all there
     is to save.
 
-    `rewards` and `learn` are for one worker's rollout. The same of several environments at once, as
-    PPO collects them, are `rewards_together` and `learn_together`; values stand in the order of the
-    parts.
+    The parts are one worker's rollout, or those of several environments at once, as PPO collects
+    them; values stand in the order of the parts.
     """
 
     name: str
@@ -96,19 +90,9 @@ class Bonus(Protocol):
 
     def init(self, key: PRNGKeyArray) -> Any: ...
 
-    def rewards(
-        self, state: Any, episode: EpisodeSoFar, new: int
-    ) -> tuple[Float[np.ndarray, " T"], dict[str, Float[np.ndarray, " T"]]]: ...
-
-    def rewards_together(
-        self, state: Any, parts: Sequence[Part]
-    ) -> tuple[Float[np.ndarray, " T"], dict[str, Float[np.ndarray, " T"]]]: ...
+    def rewards(self, state: Any, parts: Sequence[Part]) -> Values: ...
 
     def learn(
-        self, state: Any, episode: EpisodeSoFar, new: int, key: PRNGKeyArray
-    ) -> tuple[Any, dict[str, float]]: ...
-
-    def learn_together(
         self, state: Any, parts: Sequence[Part], key: PRNGKeyArray
     ) -> tuple[Any, dict[str, float]]: ...
 
@@ -117,124 +101,29 @@ class Bonus(Protocol):
     ) -> tuple[Any, dict[str, float]]: ...
 
 
-def make_bonus(
-    name: str,
-    *,
-    state_dim: int,
-    actions: int,
-    max_episode_steps: int,
-    total_steps: int,
-    options: Mapping[str, Any] | None = None,
-    observation_dim: int | None = None,
-) -> Bonus:
-    """A bonus by the name of its reward (`element_rl.rewards.NAMES`), or by FILE.py:FUNCTION.
-
-    Options are those of the reward's configuration and of `LearningConfig`; for ELEMENT those of
-    `ElementConfig` and `OnPolicyElementConfig`. `actions` is their number, or the width of action
-    vectors; `observation_dim` is given where episodes have observations beside their states.
-    """
-    options = dict(options or {})
-    spec = RewardSpec(
-        observation_dim or state_dim, actions, state_dim, max_episode_steps, total_steps
-    )
-    if name == "element":
-        return ElementBonus(_element_config(options, total_steps), spec)
-    own = {
-        field.name: options.pop(field.name)
-        for field in fields(LearningConfig)
-        if field.name in options
-    }
-    learning = LearningConfig(**own)
-    return RewardBonus(make_reward(name, **options), spec, learning, name)
-
-
-class ElementBonus:
-    """On-policy ELEMENT; see `rewards/element_on_policy.py`."""
-
-    def __init__(self, config: OnPolicyElementConfig, spec: RewardSpec) -> None:
-        self.name = "element"
-        self.config = config
-        self._checks_condition = config.element.lifelong_estimator != "knn"
-        own = ("lifelong_condition",) if self._checks_condition else ()
-        self.metric_names = (*own, "element_entropy", "element_nodes", "element_remembered")
-        self._element = OnPolicyElement(
-            config, spec.state_dim, spec.total_steps, spec.max_episode_steps
-        )
-
-    @property
-    def update_window(self) -> dict[str, int]:
-        """ELEMENT's U and T_u."""
-        window = self.config.element
-        return {"update_interval": window.update_interval, "update_steps": window.update_steps}
-
-    def entropy_note(self, episodes: Sequence[Float[np.ndarray, "_ D"]]) -> str:
-        """What is wrong with the entropy of these episodes, in one line; empty where nothing is."""
-        return line(seen_episodes(episodes, self.config.element), as_options=True)
-
-    def init(self, key: PRNGKeyArray) -> Any:
-        del key  # nothing here is random
-        return self._element.init()
-
-    def rewards(
-        self, state: Any, episode: EpisodeSoFar, new: int
-    ) -> tuple[Float[np.ndarray, " T"], dict[str, Float[np.ndarray, " T"]]]:
-        return self.rewards_together(state, [Part(episode, new)])
-
-    def rewards_together(
-        self, state: Any, parts: Sequence[Part]
-    ) -> tuple[Float[np.ndarray, " T"], dict[str, Float[np.ndarray, " T"]]]:
-        states = _states_reached(parts)
-        return self._element.reward(state, states), self._element.reward_terms(state, states)
-
-    def learn(
-        self, state: Any, episode: EpisodeSoFar, new: int, key: PRNGKeyArray
-    ) -> tuple[Any, dict[str, float]]:
-        return self.learn_together(state, [Part(episode, new)], key)
-
-    def learn_together(
-        self, state: Any, parts: Sequence[Part], key: PRNGKeyArray
-    ) -> tuple[Any, dict[str, float]]:
-        """The rollout's minimum and maximum are counted."""
-        del key
-        states = _states_reached(parts)
-        metrics = (
-            {"lifelong_condition": self._element.condition(state, states)}
-            if self._checks_condition
-            else {}
-        )
-        return self._element.count(state, states), metrics
-
-    def observe(self, state: Any, episode: EpisodeSoFar, step: int) -> tuple[Any, dict[str, float]]:
-        """The entropy of the episode in the estimator's unit, and the nodes that answer for r_ep
-        and for r_l."""
-        state, entropy = self._element.observe(state, episode.states[1:], step)
-        asked = state.episodic if self.config.episodic_nodes == "all" else state.lifelong
-        sizes = {
-            "element_nodes": float(asked.size),
-            "element_remembered": float(state.lifelong.size),
-        }
-        return state, {"element_entropy": entropy, **sizes}
-
-
 class RolloutState(NamedTuple):
-    """The state of a reward, and how many transitions it has learned from: the next one's number."""
+    """The state of a reward, and of how many transitions it has learned: the next one's number."""
 
     reward: Any
     transitions: Int[np.ndarray, ""]
 
 
 class RewardBonus:
-    """Any other reward, through its interface (`rewards/interface.py`)."""
+    """A reward on rollouts through its interface (`rewards/interface.py`)."""
 
     def __init__(
-        self, reward: Reward, spec: RewardSpec, learning: LearningConfig, name: str
+        self,
+        reward: Reward,
+        spec: RewardSpec,
+        learning: LearningConfig,
+        name: str,
+        learns_from_notes: bool,
     ) -> None:
         self.name, self.metric_names = name, reward.metric_names
         self._reward, self._spec, self._learning = reward, spec, learning
         self._notes = bool(reward.note_shapes())
-        # this library's own do not; those of users may
-        self._learns_from_notes = self._notes and name not in NAMES
-        self._judge = jax.jit(self._judged)
+        self._learns_from_notes = self._notes and learns_from_notes
+        self._evaluate = jax.jit(self._evaluated)
         self._observe = jax.jit(reward.observe)
         self._note = jax.jit(lambda state, episode: reward.observe(state, episode)[1])
         self._learn = jax.jit(partial(_learned, reward))
@@ -242,20 +131,13 @@ class RewardBonus:
     def init(self, key: PRNGKeyArray) -> Any:
         return RolloutState(self._reward.init(key, self._spec), np.zeros((), np.int64))
 
-    def rewards(
-        self, state: Any, episode: EpisodeSoFar, new: int
-    ) -> tuple[Float[np.ndarray, " T"], dict[str, Float[np.ndarray, " T"]]]:
-        return self.rewards_together(state, [Part(episode, new)])
-
-    def rewards_together(
-        self, state: Any, parts: Sequence[Part]
-    ) -> tuple[Float[np.ndarray, " T"], dict[str, Float[np.ndarray, " T"]]]:
+    def rewards(self, state: Any, parts: Sequence[Part]) -> Values:
         batch = self._batch(state, parts, with_notes=self._notes)
         total = len(batch.action)
         # those past the end repeat the last one
         rows = np.minimum(np.arange(padded_length(total)), total - 1)
         numbers = (int(state.transitions) + rows).astype(np.uint32)
-        values, terms = self._judge(
+        values, terms = self._evaluate(
             state.reward, jax.tree.map(lambda leaf: leaf[rows], batch), numbers
         )
         return np.asarray(values)[:total], {
@@ -263,11 +145,6 @@ class RewardBonus:
         }
 
     def learn(
-        self, state: Any, episode: EpisodeSoFar, new: int, key: PRNGKeyArray
-    ) -> tuple[Any, dict[str, float]]:
-        return self.learn_together(state, [Part(episode, new)], key)
-
-    def learn_together(
         self, state: Any, parts: Sequence[Part], key: PRNGKeyArray
     ) -> tuple[Any, dict[str, float]]:
         batch = self._batch(state, parts, with_notes=self._learns_from_notes)
@@ -287,7 +164,7 @@ class RewardBonus:
         )
         return state._replace(reward=observed), {}
 
-    def _judged(
+    def _evaluated(
         self, state: Any, batch: Transitions, number: UInt[Array, " T"]
     ) -> tuple[Float[Array, " T"], dict[str, Float[Array, " T"]]]:
         batch = _told_apart(self._reward, batch, number)
@@ -295,18 +172,14 @@ class RewardBonus:
         return self._reward.reward(state, batch), self._reward.reward_terms(state, batch)
 
     def _batch(self, state: Any, parts: Sequence[Part], with_notes: bool) -> Transitions:
-        """The new transitions of all parts; notes are of their episodes as far as those have come."""
+        """The new transitions of all parts; notes are of their episodes up to there."""
         batches = [_transitions(_last(*part), self._spec.action_dim) for part in parts]
         if with_notes:
+            notes = [self._notes_of(state, part) for part in parts]
             batches = [
-                batch._replace(notes=self._notes_of(state, part))
-                for batch, part in zip(batches, parts, strict=True)
+                batch._replace(notes=note) for batch, note in zip(batches, notes, strict=True)
             ]
-        return (
-            batches[0]
-            if len(batches) == 1
-            else jax.tree.map(lambda *rows: np.concatenate(rows), *batches)
-        )
+        return jax.tree.map(lambda *rows: np.concatenate(rows), *batches)
 
     def _notes_of(self, state: Any, part: Part) -> dict[str, Any]:
         length = len(part.episode.actions)
@@ -326,6 +199,15 @@ class RewardBonus:
         steps: Any = (step + np.arange(rows)).astype(np.int32)
         mask: Any = np.arange(rows) < length
         return Episode(*transitions[:6], mask, steps)
+
+
+def padded_length(rows: int) -> int:
+    """The length that `rows` are padded to, so that few programs are compiled: 32, 40, 48, 56, 64,
+    80, … 256, 320, 384, …"""
+    step = 8
+    while 8 * step < rows:
+        step *= 2
+    return max(32, -(-rows // step) * step)
 
 
 def minibatches(key: PRNGKeyArray, number: int, config: LearningConfig) -> Int[np.ndarray, "M B"]:
@@ -387,7 +269,8 @@ def _last(episode: EpisodeSoFar, new: int) -> EpisodeSoFar:
     return EpisodeSoFar(*parts, bool(episode.terminated), observations)
 
 
-def _states_reached(parts: Sequence[Part]) -> Float[np.ndarray, "T D"]:
+def states_reached(parts: Sequence[Part]) -> Float[np.ndarray, "T D"]:
+    """The states that the new transitions of all parts led to."""
     return np.concatenate([_last(*part).states[1:] for part in parts])
 
 
@@ -403,18 +286,3 @@ def _transitions(episode: EpisodeSoFar, actions: int) -> Transitions:
     terminated: Any = np.zeros(len(rewards), bool)
     terminated[-1] = episode.terminated
     return Transitions(seen[:-1], chosen, seen[1:], rewards, terminated, states[1:], {})
-
-
-def _element_config(options: dict[str, Any], total_steps: int) -> OnPolicyElementConfig:
-    own = {field.name for field in fields(OnPolicyElementConfig)} - {"element"}
-    window = update_window(total_steps, options.get("update_interval"), options.get("update_steps"))
-    settings = {name: value for name, value in options.items() if name not in own} | window
-    try:
-        element = replace(ElementConfig(), **settings)
-    except TypeError as error:
-        raise ValueError(
-            f"The reward element does not take these options: {', '.join(options)} ({error})."
-        ) from error
-    return OnPolicyElementConfig(
-        element, **{name: value for name, value in options.items() if name in own}
-    )

@@ -27,7 +27,6 @@ Departures:
    in the pool the farthest stands for the k-th, and with none the bonus is 0.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple
 
@@ -36,17 +35,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from element_rl.mlp import MLP
-from element_rl.replay.ring import Episode, Transitions
+from element_rl.replay.ring import Transitions
 from element_rl.rewards.interface import RewardSpec
 from element_rl.rewards.sample_pool import (
     Pool,
+    PoolReward,
+    check_pool,
     empty_pool,
     kth_distance,
-    neighbour_distances,
-    transition_identity,
-    with_batch,
 )
 from element_rl.rewards.scaling import Moments, empty_moments, standard_deviation, with_values
+from element_rl.rewards.settings import check_settings
 
 
 @dataclass(frozen=True)
@@ -62,21 +61,7 @@ class Re3Config:
     hidden_sizes: tuple[int, ...] = (64, 64)  # of that encoder; those of ELEMENT's
 
     def __post_init__(self) -> None:
-        if not 0 < self.num_neighbours < self.pool_size:
-            sizes = f"k {self.num_neighbours} and a pool of {self.pool_size}"
-            raise ValueError(
-                "RE3 needs at least one neighbour and a pool larger than their number, got "
-                f"{sizes}."
-            )
-        if self.form not in ("paper", "code"):
-            raise ValueError(f"The form of RE3 must be 'paper' or 'code', got {self.form!r}.")
-        if self.space not in ("state", "observation"):
-            raise ValueError(
-                f"The space of RE3 must be 'state' or 'observation', got {self.space!r}."
-            )
-        if min(self.feature_dim, *self.hidden_sizes) < 1:
-            sizes = f"{self.hidden_sizes} and {self.feature_dim}"
-            raise ValueError(f"The layers of RE3's encoder must be at least 1 wide, got {sizes}.")
+        check_settings(self, positive=("feature_dim",), num_neighbours=check_pool(self))
 
 
 class Re3State(NamedTuple):
@@ -88,18 +73,11 @@ class Re3State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Re3Reward:
+class Re3Reward(PoolReward):
     """The reward of the paper, for one agent; populations `vmap` it."""
 
     name: ClassVar[str] = "re3"
     config: Re3Config = field(default_factory=Re3Config)
-
-    @property
-    def metric_names(self) -> tuple[str, ...]:
-        return ()
-
-    def note_shapes(self) -> Mapping[str, tuple[int, ...]]:
-        return {}
 
     def init(self, key: PRNGKeyArray, spec: RewardSpec) -> Re3State:
         encoder: MLP | tuple[()] = ()
@@ -109,29 +87,22 @@ class Re3Reward:
             encoder = MLP.create(key, (spec.observation_dim, *self.config.hidden_sizes, width))
         return Re3State(encoder, empty_pool(self.config.pool_size, width), empty_moments())
 
-    def observe(self, state: Re3State, episode: Episode) -> tuple[Re3State, dict[str, Array]]:
-        return state, {}
-
-    def update(
-        self, state: Re3State, batch: Transitions, key: PRNGKeyArray
-    ) -> tuple[Re3State, dict[str, Array]]:
-        del key
-        return self.with_transitions(state, batch), {}
-
     def with_transitions(self, state: Re3State, batch: Transitions) -> Re3State:
         """The batch enters the pool; its distances enter the running standard deviation that form
         "code" divides by."""
-        state = state._replace(
-            pool=with_batch(state.pool, _vectors(state, batch), transition_identity(batch))
-        )
+        state = PoolReward.with_transitions(self, state, batch)
         if self.config.form == "code":
             moments = with_values(state.distance_moments, self.distance(state, batch))
             state = state._replace(distance_moments=moments)
         return state
 
-    def told_apart(self, batch: Transitions, number: Float[Array, "B 2"]) -> Transitions:
-        """The batch with a number of its own in every transition, where the reward does not look."""
-        return batch._replace(observation=number)
+    def vectors(self, state: Re3State, batch: Transitions) -> Float[Array, "B F"]:
+        """y = f(s'); full precision, so that a state is the same whenever it is encoded."""
+        if not isinstance(state.encoder, MLP):
+            return batch.state
+        with jax.default_matmul_precision("highest"):
+            encoded = state.encoder(batch.next_observation)
+        return jnp.tanh(jax.nn.standardize(encoded, axis=-1))
 
     def reward(self, state: Re3State, batch: Transitions) -> Float[Array, " B"]:
         distance = self.distance(state, batch)
@@ -139,23 +110,6 @@ class Re3Reward:
             return distance / standard_deviation(state.distance_moments)
         return jnp.log1p(distance)
 
-    def reward_terms(self, state: Re3State, batch: Transitions) -> dict[str, Float[Array, " B"]]:
-        return {"reward_lifelong": self.reward(state, batch)}
-
     def distance(self, state: Re3State, batch: Transitions) -> Float[Array, " B"]:
         """‖y − y_kNN‖ within the pool."""
-        identity = transition_identity(batch)
-        return kth_distance(
-            neighbour_distances(
-                _vectors(state, batch), identity, state.pool, self.config.num_neighbours
-            )
-        )
-
-
-def _vectors(state: Re3State, batch: Transitions) -> Float[Array, "B F"]:
-    """y = f(s'); full precision, so that a state is the same whenever it is encoded."""
-    if not isinstance(state.encoder, MLP):
-        return batch.state
-    with jax.default_matmul_precision("highest"):
-        encoded = state.encoder(batch.next_observation)
-    return jnp.tanh(jax.nn.standardize(encoded, axis=-1))
+        return kth_distance(self.distances(state, batch))

@@ -6,7 +6,9 @@ a bonus that a network learns away shrinks by orders of magnitude within a run. 
 keeps exponential averages of the reward's mean and mean square over the sampled batches and gives r
 / σ, with no mean subtracted: ratios between states stay as they are.
 
-    m ← m + ρ (E[r] − m)        q ← q + ρ (E[r²] − q)        σ² = q − m²,   both corrected for their start at 0 (as Adam's)
+    m ← m + ρ (E[r] − m)        q ← q + ρ (E[r²] − q)        σ² = q − m²
+
+both corrected for their start at 0 (as Adam's).
 """
 
 from collections.abc import Mapping

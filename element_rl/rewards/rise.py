@@ -26,22 +26,21 @@ Departures:
 6. With few neighbours in the pool the farthest stands for the k-th, and with none the bonus is 0.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple
 
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from element_rl.replay.ring import Episode, Transitions
+from element_rl.replay.ring import Transitions
 from element_rl.rewards.interface import RewardSpec
 from element_rl.rewards.sample_pool import (
     Pool,
+    PoolReward,
+    check_pool,
     empty_pool,
     kth_distance,
-    neighbour_distances,
-    transition_identity,
-    with_batch,
 )
+from element_rl.rewards.settings import check_settings
 
 
 @dataclass(frozen=True)
@@ -55,20 +54,8 @@ class RiseConfig:
     pool_size: int = 4_096  # draws from the replay that a state is compared with
 
     def __post_init__(self) -> None:
-        if not 0 < self.order < 1:
-            raise ValueError(
-                f"The order alpha of RISE must be above 0 and below 1, got {self.order}."
-            )
-        if not 0 < self.num_neighbours < self.pool_size:
-            sizes = f"k {self.num_neighbours} and a pool of {self.pool_size}"
-            raise ValueError(
-                "RISE needs at least one neighbour and a pool larger than their number, got "
-                f"{sizes}."
-            )
-        if self.space not in ("state", "observation"):
-            raise ValueError(
-                f"The space of RISE must be 'state' or 'observation', got {self.space!r}."
-            )
+        order = (0 < self.order < 1, "above 0 and below 1")
+        check_settings(self, num_neighbours=check_pool(self), order=order)
 
 
 class RiseState(NamedTuple):
@@ -78,52 +65,20 @@ class RiseState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RiseReward:
+class RiseReward(PoolReward):
     """The reward of the paper, for one agent; populations `vmap` it."""
 
     name: ClassVar[str] = "rise"
     config: RiseConfig = field(default_factory=RiseConfig)
-
-    @property
-    def metric_names(self) -> tuple[str, ...]:
-        return ()
-
-    def note_shapes(self) -> Mapping[str, tuple[int, ...]]:
-        return {}
 
     def init(self, key: PRNGKeyArray, spec: RewardSpec) -> RiseState:
         del key  # nothing here is random
         width = spec.state_dim if self.config.space == "state" else spec.observation_dim
         return RiseState(empty_pool(self.config.pool_size, width))
 
-    def observe(self, state: RiseState, episode: Episode) -> tuple[RiseState, dict[str, Array]]:
-        return state, {}
-
-    def update(
-        self, state: RiseState, batch: Transitions, key: PRNGKeyArray
-    ) -> tuple[RiseState, dict[str, Array]]:
-        """The batch enters the pool."""
-        del key
-        return self.with_transitions(state, batch), {}
+    def vectors(self, state: RiseState, batch: Transitions) -> Float[Array, "B F"]:
+        return batch.state if self.config.space == "state" else batch.next_observation
 
     def reward(self, state: RiseState, batch: Transitions) -> Float[Array, " B"]:
         """‖y − y_kNN‖^(1−α)."""
-        identity = transition_identity(batch)
-        distances = neighbour_distances(
-            self._vectors(batch), identity, state.pool, self.config.num_neighbours
-        )
-        return kth_distance(distances) ** (1.0 - self.config.order)
-
-    def reward_terms(self, state: RiseState, batch: Transitions) -> dict[str, Float[Array, " B"]]:
-        return {"reward_lifelong": self.reward(state, batch)}
-
-    def with_transitions(self, state: RiseState, batch: Transitions) -> RiseState:
-        """The state with these transitions in the pool."""
-        return RiseState(with_batch(state.pool, self._vectors(batch), transition_identity(batch)))
-
-    def told_apart(self, batch: Transitions, number: Float[Array, "B 2"]) -> Transitions:
-        """The batch with a number of its own in every transition, where the reward does not look."""
-        return batch._replace(observation=number)
-
-    def _vectors(self, batch: Transitions) -> Float[Array, "B F"]:
-        return batch.state if self.config.space == "state" else batch.next_observation
+        return kth_distance(self.distances(state, batch)) ** (1.0 - self.config.order)

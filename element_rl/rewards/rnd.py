@@ -5,9 +5,9 @@ https://arxiv.org/abs/1810.12894; for vectors as in the URL benchmark,
 https://arxiv.org/abs/2110.15191. A target network f is random and stays so; a predictor f̂ learns
 to say the same. Where the agent has rarely been, it still fails:
 
-    x(s')  = clip((s' − mean) / std, ±5)              whitened by all next observations the agent has seen
+    x(s')  = clip((s' − mean) / std, ±5)              whitened by all next observations seen
     e(s')  = ‖f̂(x(s')) − f(x(s'))‖² / F              the mean over the F features
-    R_t    = γ R_{t−1} + e(s'_t),  γ = 0.99            along the agent's whole life: episodes do not end it
+    R_t    = γ R_{t−1} + e(s'_t),  γ = 0.99            along all of the agent's episodes
     r(s')  = c e(s') / std(R)                          no mean subtracted, nothing clipped
 
 The predictor descends the mean of e over each batch. Statistics run over the time of one agent, in
@@ -50,6 +50,7 @@ from element_rl.mlp import MLP
 from element_rl.replay.ring import Episode, Transitions
 from element_rl.rewards.interface import RewardSpec
 from element_rl.rewards.scaling import Moments, empty_moments, standard_deviation, with_values
+from element_rl.rewards.settings import check_settings
 
 
 @dataclass(frozen=True)
@@ -67,18 +68,12 @@ class RndConfig:
     reward_scale: float = 1.0  # c, times the scaled bonus
 
     def __post_init__(self) -> None:
-        for name, valid, wanted in (
-            ("feature_dim", self.feature_dim > 0, "at least 1"),
-            ("target_sizes", all(size > 0 for size in self.target_sizes), "positive widths"),
-            ("predictor_sizes", all(size > 0 for size in self.predictor_sizes), "positive widths"),
-            ("learning_rate", self.learning_rate > 0.0, "above 0"),
-            ("trained_share", 0.0 < self.trained_share <= 1.0, "above 0 and at most 1"),
-            ("observation_clip", self.observation_clip > 0.0, "above 0"),
-            ("return_discount", 0.0 <= self.return_discount < 1.0, "from 0 to below 1"),
-            ("reward_scale", self.reward_scale > 0.0, "above 0"),
-        ):
-            if not valid:
-                raise ValueError(f"RndConfig.{name} is {getattr(self, name)!r}; choose {wanted}.")
+        check_settings(
+            self,
+            ("feature_dim", "learning_rate", "observation_clip", "reward_scale"),
+            trained_share=(0.0 < self.trained_share <= 1.0, "above 0 and at most 1"),
+            return_discount=(0.0 <= self.return_discount < 1.0, "from 0 to below 1"),
+        )
 
 
 class RndState(NamedTuple):
@@ -120,7 +115,7 @@ class RndReward:
         )
 
     def observe(self, state: RndState, episode: Episode) -> tuple[RndState, dict[str, Array]]:
-        """The episode enters the whitening, then its errors enter the filter that scales the bonus."""
+        """The episode enters the whitening, then its errors the filter that scales the bonus."""
         state = state._replace(
             observations=with_values(state.observations, episode.next_observation, episode.mask)
         )

@@ -15,16 +15,18 @@ replacement. Another transition that ended in the very same state, an agent that
 wall, is a neighbour at distance 0, as it is in the replay.
 """
 
-from typing import Any, NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, UInt
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, UInt
 
 from element_rl.distances import UNROLLED_DIMENSIONS, squared_distances
 from element_rl.memory.exact import k_smallest
-from element_rl.replay.ring import Transitions
+from element_rl.replay.ring import Episode, Transitions
 
 GOLDEN = 0x9E3779B9  # 2³² over the golden ratio: its multiples are spread evenly
 
@@ -36,6 +38,64 @@ class Pool(NamedTuple):
     identity: UInt[Array, " N"]
     # False where nothing was written yet, or where the same transition was drawn again later
     present: Bool[Array, " N"]
+
+
+class PoolReward(ABC):
+    """What rewards that compare a state with the pool have in common; their state has a `pool`.
+
+    A reward says which vectors of a transition are compared, and what the distances are worth.
+    """
+
+    config: Any  # with `num_neighbours`
+    unread: ClassVar[str] = "observation"  # a part of transitions that the reward does not look at
+
+    @abstractmethod
+    def vectors(self, state: Any, batch: Transitions) -> Float[Array, "B F"]:
+        """What of the transitions enters the pool."""
+
+    @abstractmethod
+    def reward(self, state: Any, batch: Transitions) -> Float[Array, " B"]: ...
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return ()
+
+    def note_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        return {}
+
+    def observe(self, state: Any, episode: Episode) -> tuple[Any, dict[str, Array]]:
+        return state, {}
+
+    def update(
+        self, state: Any, batch: Transitions, key: PRNGKeyArray
+    ) -> tuple[Any, dict[str, Array]]:
+        """The batch enters the pool."""
+        del key
+        return self.with_transitions(state, batch), {}
+
+    def with_transitions(self, state: Any, batch: Transitions) -> Any:
+        """The state with these transitions in the pool, and nothing learned from them."""
+        identity = transition_identity(batch)
+        return state._replace(pool=with_batch(state.pool, self.vectors(state, batch), identity))
+
+    def told_apart(self, batch: Transitions, number: Float[Array, "B 2"]) -> Transitions:
+        """The batch with a number in every transition, where the reward does not look."""
+        changed: dict[str, Any] = {self.unread: number}
+        return batch._replace(**changed)
+
+    def reward_terms(self, state: Any, batch: Transitions) -> dict[str, Float[Array, " B"]]:
+        return {"reward_lifelong": self.reward(state, batch)}
+
+    def distances(self, state: Any, batch: Transitions) -> Float[Array, "B K"]:
+        """Of the transitions to their nearest neighbours in the pool."""
+        queries, identity = self.vectors(state, batch), transition_identity(batch)
+        return neighbour_distances(queries, identity, state.pool, self.config.num_neighbours)
+
+
+def check_pool(config: Any) -> tuple[bool, str]:
+    """The rule for `num_neighbours` beside `pool_size`; for `check_settings`."""
+    valid = 0 < config.num_neighbours < config.pool_size
+    return valid, f"at least 1 and fewer than the pool's {config.pool_size}"
 
 
 def empty_pool(size: int, width: int) -> Pool:

@@ -22,7 +22,8 @@ from element_rl.memory.auto import LARGEST_EXACT_ON_CPU
 from element_rl.rewards import INTRINSIC_NAMES
 from element_rl.rewards.apt import AptConfig
 from element_rl.rewards.e3b import E3bConfig
-from element_rl.rewards.element import ElementConfig, ElementReward
+from element_rl.rewards.element import ElementReward
+from element_rl.rewards.element_config import ElementConfig
 from element_rl.rewards.element_on_policy import OnPolicyElementConfig
 from element_rl.rewards.icm import IcmConfig
 from element_rl.rewards.ngu import NguConfig

@@ -10,8 +10,7 @@ import pytest
 from documents import DOCUMENTS, ROOT, name_of, spans
 
 from element_rl.agents import cql, discrete_cql
-from element_rl.rewards import NAMES, make_reward
-from element_rl.rewards.on_rollouts import make_bonus
+from element_rl.rewards import NAMES, make_bonus, make_reward
 from element_rl.rewards.recent_scale import RecentlyScaled
 from element_rl.training.encoder.training import COLUMNS as ENCODER_COLUMNS
 from element_rl.training.off_policy import explore

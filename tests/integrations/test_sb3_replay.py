@@ -256,12 +256,12 @@ def test_an_emptied_buffer_begins_anew() -> None:
 
 def running(buffer: IntrinsicReplayBuffer) -> list[int]:
     """Steps of the episode under way in each environment."""
-    return [len(rows) for rows in buffer.bonus.running.rows]
+    return [len(rows) for rows in buffer.bonus.running]
 
 
 def states_in(buffer: IntrinsicReplayBuffer) -> np.ndarray:
     buffer.bonus._write_states()
-    return np.asarray(buffer.bonus.kept.state)
+    return np.asarray(buffer.bonus.noted.state)
 
 
 def encoded(vectors: np.ndarray) -> np.ndarray:

@@ -13,12 +13,12 @@ from small_rewards import SMALL_REWARDS
 
 from benchmarks import bench_bonus
 from element_rl.agents.a3c import generalised_advantages
-from element_rl.rewards import NAMES
+from element_rl.rewards import NAMES, make_bonus
 from element_rl.rewards.on_rollouts import (
     Bonus,
     EpisodeSoFar,
     LearningConfig,
-    make_bonus,
+    Part,
     minibatches,
 )
 from element_rl.storage.trees import arrays_to_tree, tree_to_arrays
@@ -60,7 +60,7 @@ def trained(bonus: Bonus) -> Any:
     for seed in range(3):
         episode = walk(seed, 40, terminated=True)
         for length in (20, 40):
-            state, _ = bonus.learn(state, part(episode, length), 20, jax.random.key(length))
+            state, _ = bonus.learn(state, [Part(part(episode, length), 20)], jax.random.key(length))
         step += 40
         state, _ = bonus.observe(state, episode, step)
     return state
@@ -75,13 +75,13 @@ def named(request: pytest.FixtureRequest) -> tuple[Bonus, Any]:
 def test_interface_and_metrics(named: tuple[Bonus, Any]) -> None:
     bonus, state = named
     assert isinstance(bonus, Bonus)
-    values, terms = bonus.rewards(state, walk(5, 33), 13)
+    values, terms = bonus.rewards(state, [Part(walk(5, 33), 13)])
     assert values.shape == (13,)
     assert values.dtype == np.float32
     assert np.isfinite(values).all()
     assert set(terms) <= {"reward_episodic", "reward_lifelong"}
     assert all(term.shape == (13,) and np.isfinite(term).all() for term in terms.values())
-    learned, metrics = bonus.learn(state, walk(5, 33), 13, jax.random.key(1))
+    learned, metrics = bonus.learn(state, [Part(walk(5, 33), 13)], jax.random.key(1))
     _, observed = bonus.observe(learned, walk(5, 33, terminated=True), 153)
     assert set(metrics) | set(observed) == set(bonus.metric_names)
     assert all(
@@ -94,7 +94,7 @@ def test_reaches_the_learner(named: tuple[Bonus, Any]) -> None:
     taken."""
     bonus, state = named
     episode = walk(6, 40)
-    values, _ = bonus.rewards(state, episode, 20)
+    values, _ = bonus.rewards(state, [Part(episode, 20)])
     critic = jnp.asarray(np.random.default_rng(0).normal(size=21), jnp.float32)
 
     def advantages(rewards: np.ndarray) -> np.ndarray:
@@ -114,9 +114,9 @@ def test_reaches_the_learner(named: tuple[Bonus, Any]) -> None:
 def test_asking_changes_nothing(named: tuple[Bonus, Any]) -> None:
     bonus, state = named
     before = {name: array.copy() for name, array in tree_to_arrays(state).items()}
-    first, _ = bonus.rewards(state, walk(7, 40), 20)
-    bonus.rewards(state, walk(8, 38), 5)
-    again, _ = bonus.rewards(state, walk(7, 40), 20)
+    first, _ = bonus.rewards(state, [Part(walk(7, 40), 20)])
+    bonus.rewards(state, [Part(walk(8, 38), 5)])
+    again, _ = bonus.rewards(state, [Part(walk(7, 40), 20)])
     np.testing.assert_array_equal(first, again)
     for name, array in tree_to_arrays(state).items():
         np.testing.assert_array_equal(array, before[name])
@@ -128,9 +128,9 @@ def test_a_restored_state_goes_on_the_same(named: tuple[Bonus, Any]) -> None:
     restored = arrays_to_tree(bonus_of(bonus.name).init(jax.random.key(9)), stored, "bonus")
     given = []
     for mine in (state, restored):
-        mine, _ = bonus.learn(mine, walk(9, 40), 20, jax.random.key(3))
+        mine, _ = bonus.learn(mine, [Part(walk(9, 40), 20)], jax.random.key(3))
         mine, _ = bonus.observe(mine, walk(9, 40), 160)
-        given.append(bonus.rewards(mine, walk(4, 40), 20)[0])
+        given.append(bonus.rewards(mine, [Part(walk(4, 40), 20)])[0])
     np.testing.assert_array_equal(given[0], given[1])
 
 
@@ -141,13 +141,13 @@ def test_notes_of_a_part_are_those_of_the_whole(name: str) -> None:
     bonus = bonus_of(name)
     state = trained(bonus)
     episode = walk(3, 45)
-    whole, _ = bonus.rewards(state, episode, 45)
+    whole, _ = bonus.rewards(state, [Part(episode, 45)])
     parts = [
-        bonus.rewards(state, part(episode, length), new)[0]
+        bonus.rewards(state, [Part(part(episode, length), new)])[0]
         for length, new in ((20, 20), (40, 20), (45, 5))
     ]
     np.testing.assert_allclose(np.concatenate(parts), whole, rtol=1e-4)
-    alone, _ = bonus.rewards(state, walk(3, 45), 5)
+    alone, _ = bonus.rewards(state, [Part(walk(3, 45), 5)])
     np.testing.assert_allclose(alone, whole[-5:], rtol=1e-5)
 
 
@@ -155,9 +155,9 @@ def test_notes_of_a_part_are_those_of_the_whole(name: str) -> None:
 def test_what_was_learned_pays_less(name: str) -> None:
     bonus = bonus_of(name, learning_rate=1e-2, passes=30)
     state, episode = trained(bonus), walk(5, 40)
-    before, _ = bonus.rewards(state, episode, 40)
-    state, metrics = bonus.learn(state, episode, 40, jax.random.key(0))
-    after, _ = bonus.rewards(state, episode, 40)
+    before, _ = bonus.rewards(state, [Part(episode, 40)])
+    state, metrics = bonus.learn(state, [Part(episode, 40)], jax.random.key(0))
+    after, _ = bonus.rewards(state, [Part(episode, 40)])
     assert after.mean() < 0.7 * before.mean()
     assert set(metrics) == set(bonus.metric_names)
 
@@ -170,17 +170,17 @@ def test_standing_still_is_not_new(name: str) -> None:
     state = trained(bonus)
     still = walk(5, 30)
     still = dataclasses.replace(still, states=np.full_like(still.states, 500.0))
-    values, _ = bonus.rewards(state, still, 30)
-    moved, _ = bonus.rewards(state, walk(5, 30), 30)
+    values, _ = bonus.rewards(state, [Part(still, 30)])
+    moved, _ = bonus.rewards(state, [Part(walk(5, 30), 30)])
     assert values.max() < 1e-3 < 0.1 < moved.mean()
     still = dataclasses.replace(still, actions=np.zeros_like(still.actions))  # with one action, too
-    assert bonus.rewards(state, still, 30)[0].max() < 1e-3
+    assert bonus.rewards(state, [Part(still, 30)])[0].max() < 1e-3
 
 
 def test_extrinsic_reward_is_the_environments_own() -> None:
     bonus = bonus_of("extrinsic", scale=0.5)
     episode = walk(2, 40, terminated=True)
-    values, terms = bonus.rewards(bonus.init(jax.random.key(0)), episode, 7)
+    values, terms = bonus.rewards(bonus.init(jax.random.key(0)), [Part(episode, 7)])
     np.testing.assert_allclose(values, 0.5 * episode.rewards[-7:])
     assert terms == {}
 
@@ -188,8 +188,8 @@ def test_extrinsic_reward_is_the_environments_own() -> None:
 def test_a_reward_of_ones_own() -> None:
     """From a file; it may look at its notes when it learns."""
     bonus = bonus_of(f"{OWN}:make", cells=4)
-    state, metrics = bonus.learn(trained(bonus), walk(3, 40), 20, jax.random.key(0))
-    values, _ = bonus.rewards(state, walk(3, 40), 20)
+    state, metrics = bonus.learn(trained(bonus), [Part(walk(3, 40), 20)], jax.random.key(0))
+    values, _ = bonus.rewards(state, [Part(walk(3, 40), 20)])
     assert np.isfinite(values).all()
     assert set(metrics) == set(bonus.metric_names)
 
@@ -210,9 +210,9 @@ def test_few_programs_are_compiled() -> None:
     bonus: Any = bonus_of("e3b")
     state = bonus.init(jax.random.key(0))
     for length in range(30, 60):
-        bonus.rewards(state, walk(0, length), min(length, 20))
-        bonus.learn(state, walk(0, length), 20 - length % 3, jax.random.key(0))
-    assert bonus._judge._cache_size() <= 5
+        bonus.rewards(state, [Part(walk(0, length), min(length, 20))])
+        bonus.learn(state, [Part(walk(0, length), 20 - length % 3)], jax.random.key(0))
+    assert bonus._evaluate._cache_size() <= 5
     assert bonus._learn._cache_size() == 1
 
 
@@ -245,7 +245,7 @@ def test_element_takes_the_papers_settings() -> None:
 
 def test_condition_of_proposition_2_is_reported() -> None:
     bonus = bonus_of("element", lifelong_estimator="kde")
-    _, metrics = bonus.learn(trained(bonus), walk(3, 20), 20, jax.random.key(0))
+    _, metrics = bonus.learn(trained(bonus), [Part(walk(3, 20), 20)], jax.random.key(0))
     assert 0 <= metrics["lifelong_condition"] <= 1
 
 
@@ -273,7 +273,7 @@ def test_mistakes_get_one_sentence() -> None:
         bonus_of("rnd", colour=1)
     with pytest.raises(
         ValueError,
-        match="element does not take these options: update_interval, update_steps, colour",
+        match=r"element does not take these options: colour; it takes .*update_interval",
     ):
         bonus_of("element", colour=1)
     with pytest.raises(ValueError, match="minibatch_size must be at least 1, got 0"):
@@ -282,4 +282,4 @@ def test_mistakes_get_one_sentence() -> None:
     with pytest.raises(
         ValueError, match="The last 9 transitions were asked of an episode that has 5"
     ):
-        bonus.rewards((), walk(0, 5), 9)
+        bonus.rewards((), [Part(walk(0, 5), 9)])

@@ -231,12 +231,12 @@ def test_empty_single_and_constant_inputs_are_finite(form: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_neighbours": 0}, "at least one neighbour"),
-        ({"num_neighbours": 20}, "a pool larger than their number, got k 20 and a pool of 20"),
-        ({"form": "rms"}, "form of APT must be 'urlb' or 'paper', got 'rms'"),
-        ({"feature_dim": 0}, "at least 1 wide"),
-        ({"hidden_sizes": (0,)}, "at least 1 wide"),
-        ({"learning_rate": 0.0}, "learning rate of APT must be positive, got 0.0"),
+        ({"num_neighbours": 0}, "AptConfig.num_neighbours is 0; choose at least 1"),
+        ({"num_neighbours": 20}, "choose at least 1 and fewer than the pool's 20"),
+        ({"form": "rms"}, "AptConfig.form is 'rms'; choose urlb or paper"),
+        ({"feature_dim": 0}, "feature_dim is 0; choose at least 1"),
+        ({"hidden_sizes": (0,)}, "choose positive widths"),
+        ({"learning_rate": 0.0}, "AptConfig.learning_rate is 0.0; choose above 0"),
     ],
 )
 def test_bad_settings_are_refused(

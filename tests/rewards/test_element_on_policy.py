@@ -14,9 +14,10 @@ from element_rl.rewards.element_config import ElementConfig
 from element_rl.rewards.element_on_policy import (
     OnPolicyElement,
     OnPolicyElementConfig,
-    padded_length,
 )
 from element_rl.rewards.episode_nodes import PIECE, NodeStore
+from element_rl.rewards.interface import RewardSpec
+from element_rl.rewards.on_rollouts import EpisodeSoFar, padded_length
 from element_rl.storage.files import read_arrays, write_arrays
 from element_rl.storage.trees import arrays_to_tree, tree_to_arrays
 
@@ -28,7 +29,22 @@ def element(options: dict[str, Any] | None = None, **element_options: Any) -> On
     """Windows of steps 11 … 14, 21 … 24 and so on; in them four states enter."""
     windows: dict[str, Any] = {"update_interval": 10, "update_steps": 5, "memory": "exact"}
     config = OnPolicyElementConfig(ElementConfig(**windows | element_options), **(options or {}))
-    return OnPolicyElement(config, state_dim=2, total_steps=200, max_episode_steps=10)
+    return OnPolicyElement(config, spec(200, 10))
+
+
+def spec(total_steps: int, max_episode_steps: int) -> RewardSpec:
+    return RewardSpec(2, 1, 2, max_episode_steps, total_steps)
+
+
+def observe(
+    reward: OnPolicyElement, state: Any, states: np.ndarray, step: int
+) -> tuple[Any, float]:
+    """An episode of these states has ended; also its entropy."""
+    reset, actions = np.zeros((1, 2), np.float32), np.zeros(len(states), np.int32)
+    rewards = np.zeros(len(states), np.float32)
+    episode = EpisodeSoFar(np.concatenate([reset, states]), actions, rewards, False)
+    state, metrics = reward.observe(state, episode, step)
+    return state, metrics["element_entropy"]
 
 
 def line(*places: float) -> np.ndarray:
@@ -40,8 +56,8 @@ def test_nothing_is_paid_before_an_episode_has_ended() -> None:
     state = reward.init()
     np.testing.assert_array_equal(reward.reward(state, line(0, 1, 2)), 0)
     state = reward.count(state, line(0, 1, 2))  # and it leaves no scar
-    state, _ = reward.observe(state, line(0, FAR), 2)
-    state, _ = reward.observe(state, line(0, FAR, 2 * FAR, 3 * FAR), 6)
+    state, _ = observe(reward, state, line(0, FAR), 2)
+    state, _ = observe(reward, state, line(0, FAR, 2 * FAR, 3 * FAR), 6)
     assert np.isfinite(reward.reward(state, line(0, 1, 2 * FAR))).all()
 
 
@@ -49,8 +65,8 @@ def test_episodic_term_is_the_mean_entropy_of_the_nearest_nodes() -> None:
     """Episodes of two and of four states far apart have 1 and 2 bits."""
     reward = element({"normalisation": "batch"}, num_neighbours=1)
     state = reward.init()
-    state, first = reward.observe(state, line(0, FAR), 2)
-    state, second = reward.observe(state, line(2 * FAR, 3 * FAR, 4 * FAR, 5 * FAR), 6)
+    state, first = observe(reward, state, line(0, FAR), 2)
+    state, second = observe(reward, state, line(2 * FAR, 3 * FAR, 4 * FAR, 5 * FAR), 6)
     assert (first, second) == (pytest.approx(1.0), pytest.approx(2.0))
     terms = reward.reward_terms(state, line(1, FAR + 1, 2 * FAR, 5 * FAR))
     np.testing.assert_allclose(terms["reward_episodic"], [0, 0, 1, 1])
@@ -59,7 +75,7 @@ def test_episodic_term_is_the_mean_entropy_of_the_nearest_nodes() -> None:
     three = element({"normalisation": "batch"}, num_neighbours=3)
     state = three.init()
     for states in (line(0, FAR), line(2 * FAR, 3 * FAR, 4 * FAR, 5 * FAR)):
-        state, _ = three.observe(state, states, 2)
+        state, _ = observe(three, state, states, 2)
     # neighbours of 0: 0, FAR (1 bit each), 2 FAR (2 bits): 4/3. Of 2.1 FAR: 2, 3, 1 FAR: 5/3. Of 4
     # FAR: 2 bits.
     raw = np.array([4 / 3, 5 / 3, 2])
@@ -72,7 +88,7 @@ def test_nodes_can_keep_what_themselves_added() -> None:
     """Two states at one place and one far away have shares of log 3/2, log 3/2 and log 3 (KDE): 0,
     0 and 1 after scaling."""
     reward = element({"normalisation": "batch"}, num_neighbours=1, estimator="kde", credit="state")
-    state, entropy = reward.observe(reward.init(), line(0, 0, FAR), 3)
+    state, entropy = observe(reward, reward.init(), line(0, 0, FAR), 3)
     assert entropy == pytest.approx((2 * np.log(1.5) + np.log(3)) / 3, rel=1e-5)
     np.testing.assert_allclose(
         reward.reward_terms(state, line(1, 2, FAR + 1))["reward_episodic"], [0, 0, 1], atol=1e-6
@@ -86,9 +102,9 @@ def test_lifelong_term_by_hand_and_its_windows() -> None:
         {"normalisation": "batch"}, num_neighbours=2, episodic_weight=0.0, lifelong_weight=1.0
     )
     state = reward.init()
-    state, _ = reward.observe(state, line(*range(90, 98)), 10)  # steps 2 … 9: before U
+    state, _ = observe(reward, state, line(*range(90, 98)), 10)  # steps 2 … 9: before U
     assert int(state.lifelong.size) == 0
-    state, _ = reward.observe(state, line(70, 0, 1, 5, 5, 71, 72, 73), 18)
+    state, _ = observe(reward, state, line(70, 0, 1, 5, 5, 71, 72, 73), 18)
     np.testing.assert_array_equal(state.lifelong.states[:4], line(0, 1, 5, 5))
     assert int(state.lifelong.size) == 4
     assert int(state.episodic.size) == 16  # all of both
@@ -100,9 +116,9 @@ def test_lifelong_term_by_hand_and_its_windows() -> None:
 
 def test_fewer_nodes_than_neighbours() -> None:
     reward = element({"normalisation": "batch"}, num_neighbours=5)
-    state, _ = reward.observe(reward.init(), line(0, FAR), 2)
-    state, _ = reward.observe(state, line(3, 4, 5), 14)  # steps 11, 12 and 13
-    judged = reward._judge(state, line(0, 1))
+    state, _ = observe(reward, reward.init(), line(0, FAR), 2)
+    state, _ = observe(reward, state, line(3, 4, 5), 14)  # steps 11, 12 and 13
+    judged = reward._evaluate(state, line(0, 1))
     assert np.isinf(judged.distances[:, 3:]).all()
     assert np.isfinite(judged.terms).all()
     assert judged.low_high[1, 1] == pytest.approx(math.log1p(math.sqrt(9 + 16 + 25)))
@@ -113,11 +129,11 @@ def test_one_windowed_memory_taken_literally() -> None:
     literal = element({"episodic_nodes": "window", "normalisation": "batch"}, num_neighbours=1)
     state = literal.init()
     assert state.episodic.states.shape == (0, 2)
-    state, _ = literal.observe(state, line(0, FAR), 2)
+    state, _ = observe(literal, state, line(0, FAR), 2)
     np.testing.assert_array_equal(literal.reward(state, line(0, 50)), 0)
-    state, _ = literal.observe(state, line(0, FAR), 13)  # steps 11 and 12, 1 bit
+    state, _ = observe(literal, state, line(0, FAR), 13)  # steps 11 and 12, 1 bit
     # 21 … 24, 2 bits
-    state, _ = literal.observe(state, line(2 * FAR, 3 * FAR, 4 * FAR, 5 * FAR), 25)
+    state, _ = observe(literal, state, line(2 * FAR, 3 * FAR, 4 * FAR, 5 * FAR), 25)
     terms = literal.reward_terms(state, line(0, 5 * FAR))
     np.testing.assert_allclose(terms["reward_episodic"], [0, 1])
     # both are remembered: distance 0, a constant
@@ -126,7 +142,7 @@ def test_one_windowed_memory_taken_literally() -> None:
 
 def test_episode_of_one_state_over_and_over() -> None:
     reward = element()
-    state, entropy = reward.observe(reward.init(), line(*[3] * 8), 18)
+    state, entropy = observe(reward, reward.init(), line(*[3] * 8), 18)
     assert entropy == pytest.approx(0, abs=1e-6)
     values = reward.reward(state, line(*[3] * 8))
     np.testing.assert_array_equal(values, 0)
@@ -135,8 +151,8 @@ def test_episode_of_one_state_over_and_over() -> None:
 def test_length_weighted_entropy() -> None:
     """T·H over the mean of T²: lengths 2 then 4 → 2·1/4, then 4·2/10."""
     reward = element(length_weighted=True)
-    state, _ = reward.observe(reward.init(), line(0, FAR), 2)
-    state, _ = reward.observe(state, line(2 * FAR, 3 * FAR, 4 * FAR, 5 * FAR), 6)
+    state, _ = observe(reward, reward.init(), line(0, FAR), 2)
+    state, _ = observe(reward, state, line(2 * FAR, 3 * FAR, 4 * FAR, 5 * FAR), 6)
     np.testing.assert_allclose(state.episodic.entropies[:6], [0.5] * 2 + [0.8] * 4, rtol=1e-5)
 
 
@@ -153,7 +169,7 @@ def test_what_the_terms_are_scaled_by(normalisation: str, expected: list[float])
         episodic_weight=0.0,
         lifelong_weight=1.0,
     )
-    state, _ = reward.observe(reward.init(), line(0), 12)
+    state, _ = observe(reward, reward.init(), line(0), 12)
 
     def at(*novelty: float) -> np.ndarray:
         # the only node is at 0: novelty is log(1 + distance)
@@ -173,9 +189,7 @@ def test_scaling_by_one_rollout_loses_how_rollouts_compare() -> None:
         rng = np.random.default_rng(0)
         reward = OnPolicyElement(
             OnPolicyElementConfig(ElementConfig(memory="hnsw"), normalisation=normalisation),
-            2,
-            12_000,
-            200,
+            spec(12_000, 200),
         )
         state, means = reward.init(), []
         for number in range(40):
@@ -192,7 +206,7 @@ def test_scaling_by_one_rollout_loses_how_rollouts_compare() -> None:
                         )
                     )
                 state = reward.count(state, rollout)
-            state, _ = reward.observe(state, states, 200 * (number + 1))
+            state, _ = observe(reward, state, states, 200 * (number + 1))
         follows[normalisation] = np.corrcoef(np.array(means).T)[0, 1]
     assert follows["batch"] < 0.6
     assert follows["recent"] > 0.95
@@ -200,16 +214,16 @@ def test_scaling_by_one_rollout_loses_how_rollouts_compare() -> None:
 
 def test_asking_changes_nothing_and_older_states_keep_their_meaning() -> None:
     reward = element()
-    older, _ = reward.observe(reward.init(), line(*np.arange(10) ** 2), 20)
+    older, _ = observe(reward, reward.init(), line(*np.arange(10) ** 2), 20)
     before = reward.reward(older, line(1, 5, 9)), reward.reward_terms(older, line(1, 5, 9))
-    newer, _ = reward.observe(older, line(*range(10, 20)), 30)
-    other, _ = reward.observe(older, line(*range(40, 50)), 30)  # a second future of the same past
+    newer, _ = observe(reward, older, line(*range(10, 20)), 30)
+    other, _ = observe(reward, older, line(*range(40, 50)), 30)  # a second future of the same past
     np.testing.assert_array_equal(newer.episodic.states[10:20], line(*range(10, 20)))
     np.testing.assert_array_equal(other.episodic.states[10:20], line(*range(40, 50)))
     np.testing.assert_array_equal(reward.reward(older, line(1, 5, 9)), before[0])
     assert (
-        reward._judge(newer, line(15)).low_high[1, 0]
-        < reward._judge(other, line(15)).low_high[1, 0]
+        reward._evaluate(newer, line(15)).low_high[1, 0]
+        < reward._evaluate(other, line(15)).low_high[1, 0]
     )
 
 
@@ -271,8 +285,8 @@ def test_a_state_from_a_file_goes_on_as_if_it_had_not_been_written(
         np.cumsum(rng.normal(size=(n, 2)), axis=0).astype(np.float32) for n in (75, 77, 80, 73, 79)
     ]
     reward, again = element(memory=kind), element(memory=kind)
-    reward = OnPolicyElement(reward.config, 2, total_steps=2000, max_episode_steps=150)
-    again = OnPolicyElement(again.config, 2, total_steps=2000, max_episode_steps=150)
+    reward = OnPolicyElement(reward.config, spec(2000, 150))
+    again = OnPolicyElement(again.config, spec(2000, 150))
 
     def lived(
         by: OnPolicyElement, state: Any, some: list[np.ndarray], step: int
@@ -281,7 +295,7 @@ def test_a_state_from_a_file_goes_on_as_if_it_had_not_been_written(
         for states in some:
             given.append(by.reward(state, states))
             state, step = by.count(state, states), step + len(states)
-            state, _ = by.observe(state, states, step)
+            state, _ = observe(by, state, states, step)
         return state, given, step
 
     state, _, step = lived(reward, reward.init(), episodes[:3], 0)
@@ -303,7 +317,7 @@ def test_hnsw_finds_the_entropies_that_exact_finds() -> None:
     for step in range(1, 10):
         episode = np.cumsum(step * rng.normal(size=(20, 2)), axis=0).astype(np.float32)
         states = {
-            kind: rewards[kind].observe(states[kind], episode, 20 * step)[0] for kind in states
+            kind: observe(rewards[kind], states[kind], episode, 20 * step)[0] for kind in states
         }
     asked = 5 * rng.normal(size=(30, 2)).astype(np.float32)
     np.testing.assert_allclose(
@@ -315,7 +329,7 @@ def test_hnsw_finds_the_entropies_that_exact_finds() -> None:
 
 def test_padding_changes_no_entropy() -> None:
     states = np.random.default_rng(0).normal(size=(37, 2)).astype(np.float32)
-    _, entropy = element().observe(element().init(), states, 37)
+    _, entropy = observe(element(), element().init(), states, 37)
     assert entropy == pytest.approx(float(renyi_entropy(jnp.asarray(states), 3.0)), rel=1e-5)
     assert [padded_length(rows) for rows in (1, 33, 64, 65, 300, 1000)] == [
         32,
@@ -329,5 +343,7 @@ def test_padding_changes_no_entropy() -> None:
 
 
 def test_mistakes_get_one_sentence() -> None:
-    with pytest.raises(ValueError, match="recent_rollouts must be at least 1, got 0"):
+    with pytest.raises(
+        ValueError, match=r"OnPolicyElementConfig.recent_rollouts is 0; choose at least 1\."
+    ):
         OnPolicyElementConfig(recent_rollouts=0)

@@ -10,7 +10,13 @@ from small_rewards import SMALL_REWARDS
 
 from element_rl.cli import main
 from element_rl.replay.ring import Transitions
-from element_rl.rewards import NAMES, Reward, RewardSpec, make_reward
+from element_rl.rewards import (
+    NAMES,
+    Reward,
+    RewardSpec,
+    make_replay_reward,
+    make_reward,
+)
 
 OWN = Path(__file__).parents[2] / "examples" / "own_reward.py"
 SMALL = SMALL_REWARDS | {"element": {"memory": "exact"}}
@@ -50,6 +56,23 @@ def test_every_name_makes_a_reward_that_keeps_the_interface(name: str) -> None:
         "reward_episodic",
         "reward_lifelong",
     }
+
+
+def test_every_reward_has_settings_for_tests() -> None:
+    assert {*SMALL_REWARDS, "element", "extrinsic"} == {*NAMES}
+
+
+def test_a_reward_for_a_replay_fits_its_run() -> None:
+    """Windows of a tenth of the run, the memory that suits it, and the paper's settings for a
+    robot."""
+    hopper = make_replay_reward("element", env="Hopper-v5", total_steps=10_000).config
+    assert (hopper.estimator, hopper.bandwidth, hopper.credit) == ("kde", 0.1, "state")
+    assert (hopper.update_interval, hopper.update_steps, hopper.memory) == (1_000, 100, "exact")
+    growing = make_replay_reward("element", options={"memory": "graph"}).config
+    assert (growing.first_interval, growing.memory) == (1_000, "graph")
+    assert make_replay_reward("rnd", recent_scale=True).inner == make_reward("rnd")
+    with pytest.raises(ValueError, match="recent_scale is for other rewards than element"):
+        make_replay_reward("element", recent_scale=True)
 
 
 def test_own_reward_by_hand() -> None:

@@ -159,12 +159,12 @@ def test_empty_single_and_constant_inputs_are_finite(form: str, space: str) -> N
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_neighbours": 0}, "at least one neighbour"),
-        ({"num_neighbours": 16}, "a pool larger than their number, got k 16 and a pool of 16"),
-        ({"form": "log"}, "form of RE3 must be 'paper' or 'code', got 'log'"),
-        ({"space": "pixels"}, "space of RE3 must be 'state' or 'observation', got 'pixels'"),
-        ({"feature_dim": 0}, "at least 1 wide"),
-        ({"hidden_sizes": (64, 0)}, "at least 1 wide"),
+        ({"num_neighbours": 0}, "Re3Config.num_neighbours is 0; choose at least 1"),
+        ({"num_neighbours": 16}, "choose at least 1 and fewer than the pool's 16"),
+        ({"form": "log"}, "Re3Config.form is 'log'; choose paper or code"),
+        ({"space": "pixels"}, "Re3Config.space is 'pixels'; choose state or observation"),
+        ({"feature_dim": 0}, "feature_dim is 0; choose at least 1"),
+        ({"hidden_sizes": (64, 0)}, "choose positive widths"),
     ],
 )
 def test_bad_settings_are_refused(

@@ -7,7 +7,7 @@ import pytest
 
 from element_rl.replay.ring import Transitions
 from element_rl.rewards import Reward, RewardSpec
-from element_rl.rewards.extrinsic import ExtrinsicReward
+from element_rl.rewards.extrinsic import ExtrinsicConfig, ExtrinsicReward
 from element_rl.rewards.recent_scale import RecentlyScaled
 
 SPEC = RewardSpec(observation_dim=1, action_dim=1, state_dim=1, max_episode_steps=4, total_steps=10)
@@ -21,7 +21,7 @@ def batch_of(rewards: list[float] | np.ndarray) -> Transitions:
 
 
 def test_numbers_of_several_updates() -> None:
-    scaled = RecentlyScaled(ExtrinsicReward(scale=2.0), rate=0.1)
+    scaled = RecentlyScaled(ExtrinsicReward(ExtrinsicConfig(scale=2.0)), rate=0.1)
     assert isinstance(scaled, Reward)
     state = scaled.init(jax.random.key(0), SPEC)
     rng = np.random.default_rng(0)

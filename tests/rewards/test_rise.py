@@ -112,11 +112,11 @@ def test_empty_single_and_constant_inputs_are_finite() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"order": 1.0}, "order alpha of RISE must be above 0 and below 1, got 1.0"),
-        ({"order": 0.0}, "order alpha of RISE must be above 0 and below 1, got 0.0"),
-        ({"num_neighbours": 0}, "at least one neighbour"),
-        ({"num_neighbours": 20}, "a pool larger than their number, got k 20 and a pool of 20"),
-        ({"space": "pixels"}, "space of RISE must be 'state' or 'observation', got 'pixels'"),
+        ({"order": 1.0}, "RiseConfig.order is 1.0; choose above 0 and below 1"),
+        ({"order": 0.0}, "RiseConfig.order is 0.0; choose above 0 and below 1"),
+        ({"num_neighbours": 0}, "RiseConfig.num_neighbours is 0; choose at least 1"),
+        ({"num_neighbours": 20}, "choose at least 1 and fewer than the pool's 20"),
+        ({"space": "pixels"}, "RiseConfig.space is 'pixels'; choose state or observation"),
     ],
 )
 def test_bad_settings_are_refused(

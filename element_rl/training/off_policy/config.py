@@ -13,10 +13,8 @@ from element_rl.agents.td3 import TD3Config
 from element_rl.envs.make import describe
 from element_rl.envs.robots import HEALTH_OPTION, can_fall
 from element_rl.envs.spec import EnvSpec
-from element_rl.rewards import TRAINING_NAMES, Reward, check_name, make_reward
+from element_rl.rewards import REWARD_HELP, TRAINING_NAMES, Reward, check_name, make_replay_reward
 from element_rl.rewards.element_config import preset, replay_defaults, update_window
-from element_rl.rewards.interface import FitsARun
-from element_rl.rewards.recent_scale import RecentlyScaled
 from element_rl.storage.settings import named_values, settings_from_json
 from element_rl.training.settings import check_numbers, usual_log_every
 
@@ -30,10 +28,7 @@ class ExploreConfig:
     # Gymnasium environment to explore, with Box spaces: Ant-v5, Hopper-v5, Walker2d-v5,
     # Humanoid-v4, PointMaze, or any other; one of another package is named package:Env-v0.
     env: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="ENV")]]
-    # What the agents learn from: element, rnd, ngu, re3, rise, apt, icm, e3b, extrinsic (the task's
-    # own reward), random (they act at random and learn nothing), or FILE.py:FUNCTION, a function of
-    # your own that returns a reward.
-    reward: str = "element"
+    reward: Annotated[str, tyro.conf.arg(help=REWARD_HELP)] = "element"
     # Settings of the reward as NAME=VALUE pairs, e.g. learning_rate=1e-3, or renyi_order=2.
     # (default: none)
     reward_options: tuple[str, ...] = ()
@@ -224,18 +219,20 @@ def _make_reward(env: str, config: ExploreConfig) -> Reward | None:
         return None
     if config.reward == "extrinsic":
         options = {"scale": config.reward_scale}
-    if config.reward != "element":
-        made = make_reward(config.reward, **options)
-        return RecentlyScaled(made) if config.recent_scale else made
-    own = _element_options(env, config)
+    own = _element_options(env, config) if config.reward == "element" else {}
     if clash := sorted(set(own) & set(options)):
         flags = {"lifelong_weight": "--beta"}
         raise ValueError(
             f"{clash[0]} has an option of its own: "
             f"{flags.get(clash[0], '--' + clash[0].replace('_', '-'))}."
         )
-    reward = make_reward("element", env=env, **own, **options)
-    return reward.resolved(config.steps) if isinstance(reward, FitsARun) else reward
+    return make_replay_reward(
+        config.reward,
+        env=env,
+        total_steps=config.steps,
+        options=own | options,
+        recent_scale=config.recent_scale,
+    )
 
 
 def _element_options(env: str, config: ExploreConfig) -> dict[str, Any]:

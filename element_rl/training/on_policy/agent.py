@@ -25,7 +25,7 @@ from element_rl.acting.rollout import Rollout
 from element_rl.agents import a3c
 from element_rl.encoders.frozen import FrozenEncoder
 from element_rl.envs.spec import EnvSpec
-from element_rl.rewards.on_rollouts import Bonus, EpisodeSoFar
+from element_rl.rewards.on_rollouts import Bonus, EpisodeSoFar, Part
 from element_rl.rewards.return_scale import ReturnScale
 from element_rl.storage.trees import tree_to_arrays
 from element_rl.training.loop import part, tree_of
@@ -118,7 +118,7 @@ class Agent:
             rewards = self._rewards(worker, rollout, so_far, metrics)
             key = jax.random.fold_in(self._stream(_LEARNING), self.updates)
             self.bonus_state, learned = self.bonus.learn(
-                self.bonus_state, so_far, len(rollout), key
+                self.bonus_state, [Part(so_far, len(rollout))], key
             )
             metrics |= learned | self._update(worker, rollout, rewards)
             if rollout.ended:
@@ -166,7 +166,7 @@ class Agent:
     ) -> Float[np.ndarray, " T"]:
         """What A3C learns from; its terms go into the metrics."""
         assert self.bonus is not None
-        rewards, terms = self.bonus.rewards(self.bonus_state, so_far, len(rollout))
+        rewards, terms = self.bonus.rewards(self.bonus_state, [Part(so_far, len(rollout))])
         metrics |= {name: float(np.mean(values)) for name, values in terms.items()}
         metrics["reward_mean"] = float(np.mean(rewards))
         if self.scale is not None:

@@ -15,8 +15,8 @@ from element_rl.encoders.frozen import FrozenEncoder, load_encoder, random_encod
 from element_rl.envs.make import describe, make_env
 from element_rl.envs.names import MARIO
 from element_rl.envs.spec import EnvSpec
-from element_rl.rewards import TRAINING_NAMES, check_name
-from element_rl.rewards.on_rollouts import Bonus, make_bonus
+from element_rl.rewards import REWARD_HELP, TRAINING_NAMES, check_name, make_bonus
+from element_rl.rewards.on_rollouts import Bonus
 from element_rl.storage.settings import named_values
 from element_rl.training.settings import check_numbers, usual_log_every
 
@@ -34,10 +34,7 @@ class OnPolicyConfig:
     # Environment to explore: Rooms-v0, SuperMarioBros-1-1 (or mario), or any Gymnasium environment
     # with images and Discrete actions; one of another package is named package:Env-v0.
     env: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="ENV")]]
-    # What the agents learn from: element, rnd, ngu, re3, rise, apt, icm, e3b, extrinsic (the task's
-    # own reward), random (they act at random and learn nothing), or FILE.py:FUNCTION, a function of
-    # your own that returns a reward.
-    reward: str = "element"
+    reward: Annotated[str, tyro.conf.arg(help=REWARD_HELP)] = "element"
     # Settings of the reward as NAME=VALUE pairs, e.g. estimator=kde or learning_rate=1e-3.
     # (default: none)
     reward_options: tuple[str, ...] = ()

@@ -13,7 +13,8 @@ from walks import ACTIONS, OBSERVATIONS, SMALL, Walk, walk
 
 from element_rl import RolloutReward
 from element_rl.encoders.state import make_state_encoder
-from element_rl.rewards.on_rollouts import EpisodeSoFar, make_bonus
+from element_rl.rewards import make_bonus
+from element_rl.rewards.on_rollouts import EpisodeSoFar, Part
 
 
 def bonus_of(name: str = "element", num_envs: int = 1, **settings: Any) -> RolloutReward:
@@ -64,9 +65,9 @@ def test_one_environment_is_judged_as_by_the_on_policy_loop(name: str) -> None:
             so_far = EpisodeSoFar(
                 states[: end + 1], actions, np.zeros(end, np.float32), False, seen[: end + 1]
             )
-            wanted, terms = own.rewards(state, so_far, 20)
+            wanted, terms = own.rewards(state, [Part(so_far, 20)])
             key = jax.random.fold_in(jax.random.fold_in(jax.random.key(0), 2), 2 * number + rollout)
-            state, _ = own.learn(state, so_far, 20, key)
+            state, _ = own.learn(state, [Part(so_far, 20)], key)
             given = bonus.rollout(*part(world, end - 20, end))
             assert given[:, 0] == pytest.approx(wanted, abs=1e-6)
             assert {

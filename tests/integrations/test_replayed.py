@@ -16,7 +16,8 @@ import element_rl
 from element_rl import IntrinsicReward
 from element_rl.encoders.state import make_state_encoder
 from element_rl.envs.make import make_env
-from element_rl.rewards.element import ElementConfig, ElementReward, in_update_window
+from element_rl.rewards.element import ElementReward, in_update_window
+from element_rl.rewards.element_config import ElementConfig
 from element_rl.storage.files import FileError
 from element_rl.training.off_policy.config import ExploreConfig, resolved
 
@@ -267,7 +268,7 @@ def test_the_state_of_a_robot_is_the_library_s() -> None:
         observation = following
     position = jnp.asarray([info["x_position"], info["y_position"]], jnp.float32)
     wanted = make_state_encoder(7, 27, (1, 5))(jnp.asarray(following, jnp.float32), position)
-    assert np.asarray(bonus.kept.state[4]) == pytest.approx(np.asarray(wanted), abs=1e-6)
+    assert np.asarray(bonus.noted.state[4]) == pytest.approx(np.asarray(wanted), abs=1e-6)
     env.close()
 
 
@@ -319,13 +320,13 @@ def test_an_own_function_for_the_states_and_positions_from_infos() -> None:
     own = bonus_of(num_envs=1, states=place)
     own.observe(*step)
     own.end_episodes()
-    assert np.asarray(own.kept.state[0]).tolist() == [3.0, 6.0]
+    assert np.asarray(own.noted.state[0]).tolist() == [3.0, 6.0]
     for position, wanted in ((("x",), 3.0), ((2,), 1.0)):
         told = bonus_of(num_envs=1, position=position)
         told.observe(*step)
         told.end_episodes()
-        assert np.asarray(told.kept.state[0]).shape == (6,)
-        assert float(told.kept.state[0, 5]) == wanted
+        assert np.asarray(told.noted.state[0]).shape == (6,)
+        assert float(told.noted.state[0, 5]) == wanted
     assert (
         pickle.loads(pickle.dumps(bonus_of(num_envs=1, states=np.asarray))).source.own is np.asarray
     )

@@ -1,24 +1,15 @@
 """A small world for the tests: numbers that drift, episodes that die or run out of time."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from gymnasium import spaces
+from small_rewards import SMALL_REWARDS
 
 OBSERVATIONS = spaces.Box(-np.inf, np.inf, (4,))
 ACTIONS = spaces.Box(-1.0, 1.0, (2,))
-SMALL: dict[str, dict[str, Any]] = {  # windows within a few steps, networks small enough for a test
-    "element": {"update_interval": 40, "update_steps": 30},
-    "rnd": {"feature_dim": 8, "target_sizes": (16,), "predictor_sizes": (16,)},
-    "ngu": {
-        "embedding_dim": 8,
-        "encoder_sizes": (16,),
-        "head_sizes": (16,),
-        "rnd_sizes": (16,),
-        "rnd_output_dim": 8,
-    },
-    "re3": {"pool_size": 64},
-}
+# windows within a few steps, networks small enough for a test
+SMALL = SMALL_REWARDS | {"element": {"update_interval": 40, "update_steps": 30}}
 
 
 class Walk(NamedTuple):
