@@ -20,7 +20,7 @@ from element_rl.studies.engine.results import (
     Scatter,
     Series,
 )
-from element_rl.studies.figures import (
+from element_rl.studies.report.figures import (
     MOST_FRAMES,
     draw_curves,
     draw_maps,

@@ -17,8 +17,9 @@ from element_rl.datasets.minari_files import read_dataset
 from element_rl.evaluate.checkpoints import evaluate
 from element_rl.runs.folder import RunFolder
 from element_rl.storage.files import to_json
-from element_rl.studies import offline, tasks, transfer
-from element_rl.studies.comparison import mean_over_training, means_over_training, scores_of
+from element_rl.studies import offline, transfer
+from element_rl.studies.engine import tasks
+from element_rl.studies.engine.analysis import mean_over_training, means_over_training, scores_of
 from element_rl.studies.engine.attempt import attempt, prepare
 from element_rl.studies.engine.grid import (
     Cell,
@@ -96,7 +97,7 @@ def test_grids() -> None:
         cell.name for cell in cells("transfer")[:2]
     }
     assert [cell.seeds for cell in cells("offline")] == [2] * 7
-    everything = offline.cells(tasks.SMALL)
+    everything = offline.STUDY.cells(tasks.SMALL)
     assert len({cell.name for cell in everything}) == len(everything) == 3 * 19
 
 

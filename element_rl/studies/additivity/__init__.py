@@ -1,9 +1,6 @@
-"""The experiment on additivity: episodes out of a run, and what fitting a reward to them came to,
-for `Results`.
-
-What is fitted and how it is judged stands in `additive_reward.py` (section "Can ELEMENT maximize
-episodic state entropy?").
-"""
+"""Is episodic entropy a sum over states? Episodes out of a run, and how well a reward that is
+fitted to them predicts their entropy (section "Can ELEMENT maximize episodic state entropy?").
+`additive_reward.py` says what is fitted and how it is measured."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -13,7 +10,7 @@ from jaxtyping import Float, Int
 
 from element_rl.replay.ledger import stored_episodes
 from element_rl.runs.folder import RunError, RunFolder
-from element_rl.studies.additive_reward import (
+from element_rl.studies.additivity.additive_reward import (
     BY_LENGTH,
     BY_STEP,
     FEWEST_EPISODES,
@@ -23,8 +20,8 @@ from element_rl.studies.additive_reward import (
     Fit,
     fit_additive_reward,
 )
-from element_rl.studies.comparison import SMOKE, cell_of
 from element_rl.studies.engine.grid import Cell, Findings, FinishedCell, Scale, Study
+from element_rl.studies.engine.methods import SMOKE, cell_of
 from element_rl.studies.engine.results import Curves, PointGroup, Scatter, Series, Table
 
 __all__ = [
@@ -43,18 +40,10 @@ SCALES = {
 }
 
 
-def cells(scale: Scale) -> list[Cell]:
+def cells_of(env: str, scale: Scale) -> list[Cell]:
     """SAC on the task: its history holds good and bad episodes, short and long ones."""
-    return [
-        cell_of(
-            env,
-            "extrinsic",
-            scale,
-            reward="extrinsic",
-            replay_size=max(scale.steps.values()) + 2_000,
-        )
-        for env in scale.envs
-    ]
+    replay_size = max(scale.steps.values()) + 2_000
+    return [cell_of(env, "extrinsic", scale, reward="extrinsic", replay_size=replay_size)]
 
 
 def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
@@ -207,6 +196,6 @@ STUDY = Study(
     "whose sum over an episode is "
     "the episode's entropy?",
     SCALES,
-    cells,
+    cells_of,
     analyse,
 )
