@@ -31,6 +31,7 @@ from element_rl.studies.report.figures import (
 )
 
 METHODS = ("rnd", "element", "ngu", "re3", "rise", "random")
+SEEDS = 5
 NOTE = "Line: interquartile mean of 5 seeds. Band: 95 % bootstrap interval."
 
 
@@ -48,7 +49,9 @@ def make_curves(
         ]
         low = [None if value is None else value * 0.92 for value in values]
         high = [None if value is None else value * 1.07 for value in values]
-        series.append(Series(method, tuple(steps), tuple(values), tuple(low), tuple(high)))
+        ends = tuple((middle[-1] * np.linspace(0.92, 1.07, SEEDS)).tolist())
+        band = (tuple(low), tuple(high))
+        series.append(Series(method, tuple(steps), tuple(values), *band, ends))
     return Curves(
         f"{name}_{env}",
         f"{env} · 5 seeds",
@@ -182,6 +185,23 @@ def test_curves_show_line_and_band_and_gaps(results: Results) -> None:
     values = np.array([np.nan if value is None else value for value in curves.series[1].middle])
     np.testing.assert_array_equal(np.asarray(lines["element"].get_ydata(), float), values)
     assert len(axes.collections) == len(METHODS)
+
+
+def test_every_seed_is_a_point_beside_the_lines(results: Results) -> None:
+    """A column for each method, in its colour, at the height of its seeds."""
+    curves = results.curves[0]
+    (axes,) = draw_curves([curves], series_styles(results)).axes
+    (strip,) = axes.child_axes
+    ends = {series.label: series.ends for series in curves.series}
+    names = sorted(METHODS, key=lambda name: (name == "random", name != "element"))
+    for column, (name, points) in enumerate(zip(names, strip.get_lines(), strict=True)):
+        assert points.get_color() == series_styles(results)[name]["color"]
+        np.testing.assert_array_equal(points.get_xdata(), [column] * SEEDS)
+        np.testing.assert_array_equal(points.get_ydata(), ends[name])
+    assert strip.get_ylim() == axes.get_ylim()
+    alone = dataclasses.replace(curves, series=curves.series[:1])
+    (axes,) = draw_curves([alone], series_styles(results)).axes
+    assert not axes.child_axes  # nothing is compared
 
 
 def test_panels_have_one_legend(results: Results) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from browser import Browser, open_browser
-from invented import METHODS, invented_results
+from invented import METHODS, SEEDS, invented_results
 from pages import EVIL, empty_results, one_map
 
 from element_rl.studies.engine.results import (
@@ -46,6 +46,8 @@ def test_opens_from_disk_without_errors_or_requests(browser: Browser, study: str
     assert browser.requests() == [study]
     assert browser.evaluate("document.title").startswith("Coverage")
     assert browser.evaluate("document.querySelectorAll('polyline.line').length") == 2 * len(METHODS)
+    points = 2 * len(METHODS) * SEEDS
+    assert browser.evaluate("document.querySelectorAll('circle.end').length") == points
 
 
 @pytest.mark.parametrize("dark", [False, True])
