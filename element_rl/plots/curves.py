@@ -145,20 +145,14 @@ def _panels(
 ) -> tuple[Figure, list[dict[str, Axes]]]:
     """For each height a panel for each environment; those of one environment stand in a column."""
     envs = list(dict.fromkeys(environment_of(folder) for folder in folders))
-    if len(envs) == 1:
-        figure = Figure(figsize=(6.0, sum(heights)), layout="constrained")
-        grid = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)
-        columns = [list(grid[:, 0])]
-    else:
-        rows, abreast = panel_grid(len(envs))
-        size = (PANEL * abreast, 0.8 * sum(heights) * rows)
-        figure = Figure(figsize=size, layout="constrained")
-        grid = figure.subplots(
-            rows * len(heights), abreast, squeeze=False, height_ratios=[*heights] * rows
-        )
-        columns = [
-            list(part[:, place]) for part in np.split(grid, rows) for place in range(abreast)
-        ]
+    rows, abreast = panel_grid(len(envs))
+    several = (PANEL * abreast, 0.8 * sum(heights) * rows)
+    size = several if len(envs) > 1 else (6.0, sum(heights))
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(
+        rows * len(heights), abreast, squeeze=False, height_ratios=[*heights] * rows
+    )
+    columns = [list(part[:, place]) for part in np.split(grid, rows) for place in range(abreast)]
     for place, column in enumerate(columns):
         for axes in column[1:]:
             axes.sharex(column[0])

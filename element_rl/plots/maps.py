@@ -60,7 +60,7 @@ def density_map(run: Run, step: int | None = None) -> Figure:
     by_chance = None if random is None else _shares(random.sum(axis=0))
     alone = [_shares(seed) for seed in visits[:MOST_SEEDS_SHOWN]] if len(visits) > 1 else []
     drawn = [together, *alone, *([] if by_chance is None else [by_chance])]
-    view = _view(folder, np.isfinite(drawn).any(axis=0))
+    view = _view(folder, np.asarray(np.isfinite(drawn).any(axis=0)))
     norm = log_scale(np.concatenate([shares[shares > 0] for shares in drawn]))
 
     # Placed by hand, in inches: automatic layouts lose the labels of axes whose shape is fixed.

@@ -51,7 +51,7 @@ def learning_curves(run: Run) -> Figure:
 
 
 def _panels(config: Mapping[str, Any]) -> dict[str, str]:
-    """What is drawn, from top to bottom: columns of the metrics, and what stands along their axes."""
+    """What is drawn, from top to bottom: columns of the metrics, and the labels of their axes."""
     along = axis_labels(config)[0] if config.get("coverage_axes") else "place"
     return {
         "extrinsic_return": "return\nper episode",

@@ -87,7 +87,7 @@ def visited_part(
 
 
 def log_scale(values: Float[np.ndarray, " N"]) -> LogNorm:
-    """Of values above 0; a decade where all are the same, for else their colour would mean nothing."""
+    """A logarithmic scale of values above 0; a decade where all values are the same."""
     low, high = float(values.min()), float(values.max())
     return LogNorm(low if high > low else high / 10, high)
 
@@ -124,8 +124,8 @@ def draw_paths(
     equal: bool,
     scale_title: str = "",
 ) -> None:
-    """Paths in the plane, a colour per group from early (dark) to late (light); `equal`: one unit is
-    as long on both axes."""
+    """Paths in the plane, a colour per group from early (dark) to late (light). `equal`: one unit
+    is as long on both axes."""
     colours = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.9, len(groups)))
     pixels = sum(len(path) for paths in groups.values() for path in paths) > MOST_VECTOR_POINTS
     for colour, paths in zip(colours, groups.values(), strict=True):

@@ -84,7 +84,7 @@ def _with_policies(entry: FinishedCell) -> list[int]:
 
 
 def _measures(entry: FinishedCell, episodes: Sequence[np.ndarray]) -> tuple[int, float, int, int]:
-    """Episodes, how far they go in the mean, the directions they end in, and the cells they visit."""
+    """Number of episodes, how far they go in the mean, directions they end in, cells they visit."""
     offsets = [path - path[:1] for path in episodes]
     farthest = float(np.mean([np.hypot(o[:, 0], o[:, 1]).max() for o in offsets]))
     ends = np.stack([o[-1] for o in offsets])

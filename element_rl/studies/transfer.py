@@ -25,8 +25,8 @@ from element_rl.studies.engine.tasks import EXPLORERS, SCALES, explorer, online
 from element_rl.training.finetune import FinetuneConfig
 
 NOTES = {
-    VECTORS.learner: "sac: from scratch, its first steps at random. Critics, temperature and replay "
-    "start afresh for all; the actor waits for 1,000 updates of the critics.",
+    VECTORS.learner: "sac: from scratch, its first steps at random. Critics, temperature and "
+    "replay start afresh for all; the actor waits for 1,000 updates of the critics.",
     FRAMES.learner: "a3c: from scratch. The critic starts afresh for all.",
 }
 

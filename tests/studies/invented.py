@@ -43,7 +43,8 @@ def invented_results(
     return Results(
         study="coverage",
         title="Coverage: how much of the plane do agents see?",
-        question="Does the full reward of ELEMENT lead an agent to more places than the rewards of four other methods do?",
+        question="Does the full reward of ELEMENT lead an agent to more places than the rewards of "
+        "four other methods do?",
         scale="small",
         command="element study coverage --scale small --out runs/coverage",
         cells=tuple(records),

@@ -83,9 +83,7 @@ def test_curves_are_averages_of_the_seeds(tmp_path: Path) -> None:
     )
 
 
-def test_maps_show_the_planned_checkpoints(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_maps_show_the_planned_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = finished_run(tmp_path, "PointMaze-v0", "element")
     assert done.run.planned_checkpoints() == [100, 200]
     (map_,) = maps_of([done])

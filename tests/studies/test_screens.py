@@ -123,7 +123,7 @@ def test_jobs_come_back_from_json() -> None:
 
 
 def test_coverage(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Maps are as large as the environment's, in its unit; given again, the command runs nothing."""
+    """Maps are as large as the environment's, in its unit; the command again runs nothing."""
     results = read_results(out / "coverage")
     assert [(cell.method, cell.state) for cell in results.cells] == [
         ("encoder", "done"),

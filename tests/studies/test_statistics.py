@@ -1,4 +1,4 @@
-"""Statistics against numbers worked out by hand, against SciPy, and against what intervals promise."""
+"""Statistics against numbers worked out by hand, SciPy, and what intervals promise."""
 
 import time
 from functools import partial
@@ -147,8 +147,8 @@ def test_the_interval_over_strata_adds_squares() -> None:
 
 @pytest.mark.parametrize(("truth", "runs"), [(0.86, 5), (0.96, 5), (0.5, 5), (0.96, 10)])
 def test_the_interval_of_improvement_holds_the_truth(truth: float, runs: int) -> None:
-    """Of normal scores that beat the others with this probability. The bootstrap missed 0.86 in 22 %
-    and 0.96 in 58 % of the cases with five runs a side."""
+    """Of normal scores that beat the others with this probability. The bootstrap missed 0.86 in
+    22 % and 0.96 in 58 % of the cases with five runs a side."""
     random = np.random.default_rng(7)
     shift = scipy.stats.norm.ppf(truth) * 2**0.5
     missed = 0

@@ -166,7 +166,7 @@ def test_improvement_per_environment_and_over_all() -> None:
     assert (better, high) == (1.0, 1.0)
     assert low == pytest.approx(0.6427, abs=1e-4)  # all runs are separated, and still it has width
     assert p_value == pytest.approx(2 / 252)
-    # Two others in two environments and over both are six comparisons; this p-value is the smallest.
+    # Two others in two environments and over both are six comparisons; this p-value is smallest.
     assert corrected == pytest.approx(6 * 2 / 252)
     assert "for the 6 comparisons of this table" in table.note
     # 130 wins over 4, 120 over 3, 110 over 1, 100 over none

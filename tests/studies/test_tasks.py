@@ -217,7 +217,7 @@ def test_transfer_is_compared_with_learning_from_nothing(out: Path) -> None:
 
 
 def test_learners_with_other_settings_are_other_cells_on_the_same_explorers() -> None:
-    """Only those who learn: what they learn from, and those they are measured by, are done already."""
+    """Only those who learn: what they learn from, and what they are measured by, are done."""
     for study, name, other in (
         (transfer.STUDY, "transfer", tasks.with_learning(SCALE, anchor=1.0, anchor_halflife=500.0)),
         (offline.STUDY, "offline", tasks.with_learning(SCALE, conservative_weight=0.5)),

@@ -232,7 +232,7 @@ def _standardised(
     lengths: Int[np.ndarray, " E"],
     training: Int[np.ndarray, " S"],
 ) -> Float[np.ndarray, "E T D"]:
-    """Coordinates with mean 0 and deviation 1 over the training states; a constant one becomes 0."""
+    """Coordinates with mean 0 and deviation 1 over the training states; constant ones become 0."""
     known = states[training][np.arange(states.shape[1]) < lengths[training, None]]
     deviation = known.std(axis=0, dtype=np.float64)
     scaled = (states - known.mean(axis=0, dtype=np.float64)) / np.where(

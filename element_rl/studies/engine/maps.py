@@ -24,7 +24,7 @@ def visits_map(
     group: str,
     seeds: slice = slice(None),
 ) -> Map:
-    """Visits per cell up to each of some checkpoints of a run, of some of its seeds together (all)."""
+    """Visits per cell up to each of some checkpoints of a run, of some seeds (all) together."""
     config = run.config
     chosen = np.linspace(0, len(steps) - 1, min(MOST_FRAMES, len(steps))).astype(int)
     x_label, y_label = axis_labels(config)

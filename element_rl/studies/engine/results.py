@@ -54,11 +54,12 @@ class Series:
     ) -> "Series":
         """A line of its middle, or of its middle, low and high, with six digits."""
         last = seeds[:, -1] if seeds.shape[1] and len(seeds) > 1 else np.zeros(0)
-        *band, ends = (
+        parts = [
             tuple(float(f"{value:.6g}") for value in part)
-            for part in (*curve, last[np.isfinite(last)])
-        )
-        return Series(label, tuple(map(float, x)), *band, ends=ends)
+            for part in (last[np.isfinite(last)], *curve)
+        ]
+        ends, middle, low, high = (*parts, (), ())[:4]
+        return Series(label, tuple(map(float, x)), middle, low, high, ends)
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,8 @@ def permutation_p_value(x: Sequence[Runs], y: Sequence[Runs]) -> float:
     """The exact two-sided p-value of no difference between X and Y in any stratum."""
     _refuse_unequal(x, y)
     observed = float(np.mean([_improvement(*runs).value for runs in zip(x, y, strict=True)]))
-    values, shares = np.zeros(1), np.ones(1)
+    values: np.ndarray = np.zeros(1)
+    shares: np.ndarray = np.ones(1)
     for runs_x, runs_y in zip(x, y, strict=True):
         more_values, more_shares = _null_distribution(np.asarray(runs_x), np.asarray(runs_y))
         sums = (values[:, None] + more_values[None, :] / len(x)).reshape(-1).round(12)

@@ -9,7 +9,6 @@ import csv
 import io
 import math
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -41,19 +40,14 @@ def write_tables(results: Results, folder: Path) -> list[Path]:
 def markdown(table: Table) -> str:
     """The table alone: columns of numbers to the right, thousands separated, digits as many as a
     reader takes in."""
-    columns = list(zip(*table.rows, strict=True)) or [() for _ in table.columns]
-    rulers = ["---:" if _is_of_numbers(column) else "---" for column in columns]
-    rows = [[cell_text(cell) for cell in row] for row in table.rows]
-    lines = [
-        [_escaped(name) for name in table.columns],
-        rulers,
-        *[[_escaped(text) for text in row] for row in rows],
-    ]
+    rulers = ["---:" if numbers else "---" for numbers in _of_numbers(table)]
+    rows = [[_escaped(cell_text(cell)) for cell in row] for row in table.rows]
+    lines = [[_escaped(name) for name in table.columns], rulers, *rows]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
 def show_tables(results: Results, console: Console | None = None) -> None:
-    """Prints every table: drawn with lines for whoever watches, as Markdown into a file or a pipe."""
+    """Prints every table: with lines on a terminal, as Markdown into a file or a pipe."""
     console = console or Console()
     for table in results.tables:
         if console.file.isatty():
@@ -65,19 +59,16 @@ def show_tables(results: Results, console: Console | None = None) -> None:
 
 def terminal_table(table: Table) -> RichTable:
     """The table as it is drawn on a terminal; what has no room is folded, never cut."""
-    columns = list(zip(*table.rows, strict=True)) or [() for _ in table.columns]
     drawn = RichTable(title=escape(table.title), title_justify="left")
-    for name, column in zip(table.columns, columns, strict=True):
-        drawn.add_column(
-            escape(name), justify="right" if _is_of_numbers(column) else "left", overflow="fold"
-        )
+    for name, numbers in zip(table.columns, _of_numbers(table), strict=True):
+        drawn.add_column(escape(name), justify="right" if numbers else "left", overflow="fold")
     for row in table.rows:
         drawn.add_row(*(escape(cell_text(cell)) for cell in row))
     return drawn
 
 
 def csv_text(table: Table) -> str:
-    """A header and the rows; numbers with all their digits, empty fields for what was not measured."""
+    """A header and the rows; numbers with all their digits, nothing for what was not measured."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(table.columns)
@@ -114,10 +105,11 @@ def _is_missing(cell: Cell) -> bool:
     return cell is None or (isinstance(cell, float) and not math.isfinite(cell))
 
 
-def _is_of_numbers(column: Sequence[Cell]) -> bool:
-    """Whether a column has no text; an all-empty one counts as text."""
-    present = [cell for cell in column if cell is not None]
-    return bool(present) and not any(isinstance(cell, str) for cell in present)
+def _of_numbers(table: Table) -> list[bool]:
+    """Which columns have no text; an all-empty one counts as text."""
+    columns = [[row[place] for row in table.rows] for place in range(len(table.columns))]
+    present = [[cell for cell in column if cell is not None] for column in columns]
+    return [bool(cells) and not any(isinstance(cell, str) for cell in cells) for cells in present]
 
 
 def _escaped(text: str) -> str:

@@ -3,8 +3,8 @@
 
 A state is a cell, known by its coordinates. After every episode each visited cell c has
 
-    r_ep(c)   mean of H(τ) over the episodes τ that have visited c                                     (Eq. 11)
-    r_l(c)    log(1 + ‖distances to the k nearest of all visits so far‖), by brute force               (Eq. 15)
+    r_ep(c)   mean of H(τ) over the episodes τ that have visited c                        (Eq. 11)
+    r_l(c)    log(1 + ‖distances to the k nearest of all visits so far‖), by brute force  (Eq. 15)
 
 each scaled to [0, 1] by its smallest and largest value over the visited cells. The agent then
 learns by Q-learning, and acts ε-greedily through the next episode.
@@ -52,12 +52,8 @@ class MazeConfig:
     episodes: int = 300  # per seed
     steps: int = 700  # per episode
     seeds: int = 10  # independent agents per reward, numbered from 0
-    rewards: tuple[RewardName, ...] = (
-        "episodic",
-        "lifelong",
-        "both",
-        "random",
-    )  # random: a policy, with no reward
+    # random: a policy, with no reward
+    rewards: tuple[RewardName, ...] = ("episodic", "lifelong", "both", "random")
     # k of r_l; the paper gives none for the maze (3 elsewhere, see docs/results/maze.md)
     num_neighbours: int = 100
     bandwidth: float = 1.0  # σ of the entropy, in squared cells

@@ -32,8 +32,8 @@ VISIT_EPISODES = 5  # up to a snapshot, whose visits are shown
 SMOOTHED = 5  # episodes; a single one says little
 QUESTION = (
     "Which cells of a maze does each reward pay for as training goes on, and how deep do agents go "
-    "that have it alone? The paper finds that the lifelong reward traps agents in dead ends near the start, and the "
-    "episodic one leads to the depth."
+    "that have it alone? The paper finds that the lifelong reward traps agents in dead ends near "
+    "the start, and the episodic one leads to the depth."
 )
 LABELS = {
     "episodic": "episodic\n$r_{\\mathrm{ep}}$",
