@@ -106,7 +106,7 @@ def test_names_tell_of_all_that_went_before() -> None:
     difference."""
     ours, others = (
         cells("offline"),
-        offline.cells(dataclasses.replace(SCALE, steps={"Pendulum-v1": 700})),
+        offline.STUDY.cells(dataclasses.replace(SCALE, steps={"Pendulum-v1": 700})),
     )
     of = {(cell.method, type(cell.config)): cell for cell in others}
     for cell in (ours[3], ours[5]):
