@@ -45,6 +45,7 @@ from element_rl.studies.engine.table_text import show_tables
 from element_rl.studies.engine.tasks import with_learning
 
 SOME_FAILED = 1  # exit code when a cell failed and the others are done
+# study → its module in `element_rl.studies`
 MODULES = {
     "coverage": "coverage",
     "episodic-entropy": "episodic_entropy",
@@ -256,10 +257,10 @@ def _full_name(env: str, study: Study, scale: Scale) -> str:
 def chosen_cells(study: Study, scale: Scale, methods: Sequence[str]) -> list[Cell]:
     """The grid, or those of its methods that were named; with all that these need."""
     cells = list(study.cells(scale))
-    known = list(dict.fromkeys(cell.method for cell in cells))
-    if unknown := [method for method in methods if method not in known]:
+    present = list(dict.fromkeys(cell.method for cell in cells))
+    if unknown := [method for method in methods if method not in present]:
         raise ValueError(
-            f"The study {study.name} has no method {unknown[0]!r}; it has {', '.join(known)}."
+            f"The study {study.name} has no method {unknown[0]!r}; it has {', '.join(present)}."
         )
     return with_needs(
         [cell for cell in cells if not methods or cell.method in (*methods, *study.references)]

@@ -115,8 +115,9 @@ def random_policy(folders: Sequence[RunFolder], quantity: str) -> tuple[float, i
 
 def random_policy_label(steps: Sequence[int | None]) -> str:
     """Of the lines in one figure that stand for random policies, each after so many steps."""
-    known = sorted({number for number in steps if number})
-    after = " to ".join(steps_text(number) for number in dict.fromkeys([*known[:1], *known[-1:]]))
+    numbers = sorted({number for number in steps if number})
+    ends = dict.fromkeys([*numbers[:1], *numbers[-1:]])
+    after = " to ".join(steps_text(number) for number in ends)
     return f"random policy, {after} steps" if after else "random policy"
 
 
