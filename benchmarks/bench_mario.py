@@ -189,8 +189,7 @@ def render(
         markdown_table(header, rows),
         "",
         f"Median of {settings.repetitions} repetitions of {settings.steps:,} steps "
-        "(lowest–highest). The environment keeps "
-        f"{share:.0%} of the bare emulator's speed. "
+        f"(lowest–highest). The environment keeps {share:.0%} of the bare emulator's speed. "
         f"{source_line(provenance(('stable-retro', 'gymnasium', 'numpy', 'pillow')))}",
     ]
     return "\n".join([*lines, *([settings.note] if settings.note else [])])

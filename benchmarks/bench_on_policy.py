@@ -95,8 +95,10 @@ def main(settings: Settings) -> list[dict[str, Any]]:
         {"made_with": made_with, "settings": dataclasses.asdict(settings), "results": rows},
     )
     device = jax.devices()[0].platform
-    said = f"{spec.name}, {settings.workers} workers, rollouts of {settings.a3c.local_steps} steps"
-    size = f"{said}; {settings.rounds} rounds. Load at the beginning {load:.1f}."
+    setting = (
+        f"{spec.name}, {settings.workers} workers, rollouts of {settings.a3c.local_steps} steps"
+    )
+    size = f"{setting}; {settings.rounds} rounds. Load at the beginning {load:.1f}."
     text = f"{render(rows)}\n\n{size} {source_line(made_with)}"
     print(text)
     if settings.page:

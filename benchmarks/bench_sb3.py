@@ -259,8 +259,7 @@ def render(settings: Settings, result: dict[str, Any]) -> str:
     peer = f" RLeXplore: {result['peer']}." if result["peer"] else ""
     about = (
         f"{noise}{settings.num_envs} environments, one update of batch {settings.batch_size} per "
-        f"step; {settings.rounds} "
-        "rounds in turns, one core each, load at their beginnings "
+        f"step; {settings.rounds} rounds in turns, one core each, load at their beginnings "
         f"{min(load):.1f}–{max(load):.1f}.{absent}"
     )
     return f"{markdown_table(header, lines)}\n\n{about} {source_line(result['source'])}{peer}"

@@ -232,10 +232,9 @@ def render(result: dict[str, Any]) -> str:
     got = max(max(shares) for shares in result["processor_share"].values())
     about = (
         f"One agent, {settings['env']}, one update of batch 128 per environment step; "
-        f"{settings['rounds']} rounds in turns. "
-        f"{THREADS} cores, shared with other work: load at the beginning of the rounds "
-        f"{min(load):.1f}–{max(load):.1f}, and no "
-        f"contender's main process ever got more than {got:.1f} of the cores."
+        f"{settings['rounds']} rounds in turns. {THREADS} cores, shared with other work: load at "
+        f"the beginning of the rounds {min(load):.1f}–{max(load):.1f}, and no contender's main "
+        f"process ever got more than {got:.1f} of the cores."
     )
     return f"{markdown_table(header, rows)}\n\n{about} {source_line(result['source'])}"
 

@@ -125,8 +125,8 @@ class RayTasks:
             if needed is not None and needed > (most := self._most(resource)):
                 print(
                     f"No node of the cluster has {needed:g} {resource}s now (the most is "
-                    f"{most:g}): cells wait until one joins, "
-                    f"unless you stop this and give {option} less.",
+                    f"{most:g}): cells wait until one joins, unless you stop this and give "
+                    f"{option} less.",
                     file=sys.stderr,
                 )
 
