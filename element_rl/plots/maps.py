@@ -28,6 +28,7 @@ from element_rl.runs.folder import RunError, RunFolder
 from element_rl.storage.files import read_arrays
 
 MOST_SEEDS_SHOWN = 5
+TRAJECTORIES = "trajectories.safetensors"  # in the folder of evaluations
 MAP = 3.8  # inches, a side of a map
 LEFT, BESIDE = 0.75, 4.8  # inches, where the map and the one of a random policy begin
 
@@ -108,21 +109,22 @@ def density_map(run: Run, step: int | None = None) -> Figure:
 def trajectories(run: Run) -> Figure:
     """Episodes of the policies of all evaluated checkpoints, from early (dark) to late (light)."""
     (folder,) = opened([run])
-    found = dict(sorted(_positions(folder).items()))
+    if not (found := recorded_episodes(folder)):
+        file = folder.evaluation_path / TRAJECTORIES
+        records = f"`element evaluate {folder.path}` records them"
+        if file.exists():
+            raise RunError(f"The file {file} holds no positions: {records} again.")
+        raise RunError(f"The run {folder.path} has no trajectories yet: {records}.")
     _require_map(folder)
     figure = Figure(figsize=(6.0, 4.8), layout="constrained")
     axes = figure.subplots()
-    starts = np.concatenate([array[:, 0] for array in found.values()])
-    episodes = {
-        steps_text(step): [path[np.isfinite(path).all(axis=1)] for path in paths]
-        for step, paths in found.items()
-    }
-    number = sum(map(len, found.values()))
-    axes.set_title(f"{figure_title([folder], with_reward=True)} · {number} episodes")
+    starts = [episode[0] for episodes in found.values() for episode in episodes]
+    axes.set_title(f"{figure_title([folder], with_reward=True)} · {len(starts)} episodes")
     x_label, y_label = axis_labels(folder.config)
     axes.set(xlabel=x_label, ylabel=y_label)
-    start, equal = np.nanmean(starts, axis=0).tolist(), equal_scales(folder.config)
-    draw_paths(figure, axes, episodes, start, equal, "policy after this many steps")
+    start, equal = np.mean(starts, axis=0).tolist(), equal_scales(folder.config)
+    groups = {steps_text(step): episodes for step, episodes in found.items()}
+    draw_paths(figure, axes, groups, start, equal, "policy after this many steps")
     draw_legend(figure, [axes], handletextpad=0.2)
     return figure
 
@@ -171,23 +173,14 @@ def _described(view: _View, folder: RunFolder, shape: Sequence[int]) -> str:
     return f"{part} of {shape[-2]}×{shape[-1]} cells, {', '.join(ranges)}".replace("-", "−")
 
 
-def _positions(folder: RunFolder) -> dict[int, Float[np.ndarray, "episodes T 2"]]:
-    """Recorded positions by the step of the checkpoint they come from; NaN after the end of an
-    episode."""
-    file = folder.evaluation_path / "trajectories.safetensors"
-    if not file.exists():
-        raise RunError(
-            f"The run {folder.path} has no trajectories yet: `element evaluate {folder.path}` "
-            "records them."
-        )
+def recorded_episodes(folder: RunFolder) -> dict[int, list[Float[np.ndarray, "_ 2"]]]:
+    """Positions of the episodes that `element evaluate` recorded, by the step of the checkpoint
+    whose policy acted."""
+    file = folder.evaluation_path / TRAJECTORIES
     found = {}
-    for name, array in read_arrays(file)[0].items():
-        match = re.fullmatch(r"step_(\d+)/positions", name)
-        if match and np.isfinite(array).all(axis=2).any():
-            found[int(match[1])] = array
-    if not found:
-        raise RunError(
-            f"The file {file} holds no positions: `element evaluate {folder.path}` records them "
-            "again."
-        )
-    return found
+    for name, positions in sorted(read_arrays(file)[0].items() if file.exists() else ()):
+        if match := re.fullmatch(r"step_(\d+)/positions", name):
+            # without the NaN that fill an episode up
+            episodes = [episode[np.isfinite(episode).all(axis=1)] for episode in positions]
+            found[int(match[1])] = [episode for episode in episodes if len(episode)]
+    return {step: episodes for step, episodes in found.items() if episodes}

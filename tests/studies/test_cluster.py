@@ -28,7 +28,7 @@ from element_rl.agents.sac import SACConfig
 from element_rl.runs.folder import RunFolder
 from element_rl.studies import coverage
 from element_rl.studies.engine.grid import Cell, Scale, cell_folder, finished, is_done, record
-from element_rl.studies.engine.tables import csv_text
+from element_rl.studies.engine.table_text import csv_text
 from element_rl.training.off_policy.config import ExploreConfig
 
 SECONDS = 300.0  # that the program may take on a busy machine

@@ -7,17 +7,17 @@ it is.
 """
 
 import dataclasses
-import re
 import shlex
 from typing import Any
 
 import numpy as np
 
 from element_rl.plots.lines import BAND, POINTS, by_seed, is_logged
+from element_rl.plots.maps import recorded_episodes
 from element_rl.runs.folder import RunFolder
 from element_rl.runs.metrics_log import FINAL_SHARE
 from element_rl.runs.provenance import hardware_text, versions_text
-from element_rl.storage.files import FileError, read_arrays, read_json_object, to_json
+from element_rl.storage.files import FileError, read_json_object, to_json
 from element_rl.storage.settings import options_of
 from element_rl.studies.engine.analysis import mean_of
 from element_rl.studies.engine.environments import VECTORS, kind_of_run
@@ -112,13 +112,14 @@ def _findings(run: RunFolder, summary: dict[str, Any]) -> tuple[str, ...]:
     random = summary.get("random_policy") or {}
     cells, by_chance = mean_of(summary, "coverage"), mean_of(random, "coverage")
     if cells is not None:
-        beside = (
-            f", {cells / by_chance:.2f} times as many as a random policy in as many steps "
-            f"({by_chance:,.0f})"
-            if by_chance
-            else ""
-        )
-        sentences.append(f"Visited {cells:,.0f} cells of the map{_per_seed(summary)}{beside}.")
+        seeds = len(summary["seeds"])
+        sentence = f"Visited {cells:,.0f} cells of the map"
+        if seeds > 1:
+            sentence += f" per seed, in the mean of {seeds}"
+        if by_chance:
+            times = f"{cells / by_chance:.2f} times as many"
+            sentence += f", {times} as a random policy in as many steps ({by_chance:,.0f})"
+        sentences.append(f"{sentence}.")
     entropy, share = mean_of(summary, "episodic_entropy"), mean_of(summary, "entropy_saturation")
     if entropy is not None and share is not None:
         sentences.append(
@@ -132,10 +133,6 @@ def _findings(run: RunFolder, summary: dict[str, Any]) -> tuple[str, ...]:
             f"{max(best):,.2f} in {summary['best_length'][index]:,} steps."
         )
     return tuple(sentences)
-
-
-def _per_seed(summary: dict[str, Any]) -> str:
-    return f" per seed, in the mean of {len(summary['seeds'])}" if len(summary["seeds"]) > 1 else ""
 
 
 def _notes(summary: dict[str, Any]) -> tuple[str, ...]:
@@ -240,15 +237,7 @@ def _maps(run: RunFolder) -> tuple[Map, ...]:
 
 def _paths(run: RunFolder) -> tuple[Paths, ...]:
     """Episodes of the checkpoints' policies, as `element evaluate` recorded them."""
-    file = run.evaluation_path / "trajectories.safetensors"
-    if not file.is_file() or not run.config.get("coverage_bounds"):
-        return ()
-    found = {}
-    for name, positions in sorted(read_arrays(file)[0].items()):
-        # without the NaN that fill an episode up
-        episodes = [episode[np.isfinite(episode).all(axis=1)] for episode in positions]
-        if (match := re.fullmatch(r"step_(\d+)/positions", name)) and any(map(len, episodes)):
-            found[int(match[1])] = [episode for episode in episodes if len(episode)]
+    found = recorded_episodes(run) if run.config.get("coverage_bounds") else {}
     title = "Episodes of the policies of its checkpoints"
     return (episode_paths(run, "paths", title, found),) if found else ()
 
