@@ -49,7 +49,7 @@ from element_rl.training.on_policy.config import OnPolicyConfig
 SECONDS = 120.0  # that anything here may take on a busy machine
 SCALE = Scale(("PointMaze-v0",), 2, {"PointMaze-v0": 600})
 STUDY = Study(
-    "tiny", "Tiny", "Does it run?", {"smoke": SCALE}, lambda scale: CELLS, coverage.analyse
+    "tiny", "Tiny", "Does it run?", {"smoke": SCALE}, lambda env, scale: CELLS, coverage.analyse
 )
 
 

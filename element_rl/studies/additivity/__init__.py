@@ -16,22 +16,12 @@ from element_rl.studies.additivity.additive_reward import (
     FEWEST_EPISODES,
     MEAN,
     SUM,
-    AdditivityConfig,
     Fit,
     fit_additive_reward,
 )
 from element_rl.studies.engine.grid import Cell, Findings, FinishedCell, Scale, Study
 from element_rl.studies.engine.methods import SMOKE, cell_of
 from element_rl.studies.engine.results import Curves, PointGroup, Scatter, Series, Table
-
-__all__ = [
-    "STUDY",
-    "AdditivityConfig",
-    "Fit",
-    "additivity_parts",
-    "episodes_of",
-    "fit_additive_reward",
-]
 
 SCALES = {
     "smoke": dataclasses.replace(SMOKE, screens=None),
