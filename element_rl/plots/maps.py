@@ -123,7 +123,7 @@ def trajectories(run: Run) -> Figure:
     x_label, y_label = axis_labels(folder.config)
     axes.set(xlabel=x_label, ylabel=y_label)
     start, equal = np.mean(starts, axis=0).tolist(), equal_scales(folder.config)
-    groups = {steps_text(step): episodes for step, episodes in found.items()}
+    groups = [(steps_text(step), episodes) for step, episodes in found.items()]
     draw_paths(figure, axes, groups, start, equal, "policy after this many steps")
     draw_legend(figure, [axes], handletextpad=0.2)
     return figure

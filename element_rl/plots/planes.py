@@ -119,16 +119,16 @@ def draw_grid(
 def draw_paths(
     figure: Figure,
     axes: Axes,
-    groups: Mapping[str, Sequence[Float[np.ndarray, "_ 2"]]],
+    groups: Sequence[tuple[str, Sequence[Float[np.ndarray, "_ 2"]]]],
     start: Sequence[float] | None,
     equal: bool,
     scale_title: str = "",
 ) -> None:
-    """Paths in the plane, a colour per group from early (dark) to late (light). `equal`: one unit
-    is as long on both axes."""
+    """Paths in the plane, a colour per group, each with its label, from early (dark) to late
+    (light). `equal`: one unit is as long on both axes."""
     colours = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.9, len(groups)))
-    pixels = sum(len(path) for paths in groups.values() for path in paths) > MOST_VECTOR_POINTS
-    for colour, paths in zip(colours, groups.values(), strict=True):
+    pixels = sum(len(path) for _, paths in groups for path in paths) > MOST_VECTOR_POINTS
+    for colour, (_, paths) in zip(colours, groups, strict=True):
         axes.add_collection(
             LineCollection(paths, colors=[colour], linewidths=1.0, alpha=0.9, rasterized=pixels)
         )
@@ -137,7 +137,7 @@ def draw_paths(
     axes.autoscale_view()
     if equal:
         axes.set_aspect("equal", adjustable="datalim")
-    _draw_field_scale(figure, axes, colours, list(groups), scale_title)
+    _draw_field_scale(figure, axes, colours, [label for label, _ in groups], scale_title)
 
 
 def _draw_field_scale(

@@ -308,6 +308,15 @@ def test_paths_go_from_dark_to_light(results: Results) -> None:
     ]
 
 
+def test_paths_of_equal_labels_are_all_drawn() -> None:
+    """Checkpoints at 100,000 and 100,400 steps are both written as 100k."""
+    ways = (((0.0, 0.0), (1.0, 1.0)),)
+    twice = (PathGroup("100k steps", ways), PathGroup("100k steps", ways))
+    figure = draw_paths(Paths("p", "P", "x", "y", twice))
+    lines = [entry for entry in figure.axes[0].collections if isinstance(entry, LineCollection)]
+    assert len(lines) == 2
+
+
 def test_scatter_has_a_diagonal(results: Results) -> None:
     scatter = results.scatters[0]
     axes = draw_scatter(scatter, series_styles(results)).axes[0]

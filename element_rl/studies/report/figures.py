@@ -261,10 +261,10 @@ def draw_paths(paths: Paths) -> Figure:
     axes = figure.subplots()
     axes.set_title(paths.title)
     axes.set(xlabel=paths.x_label, ylabel=paths.y_label)
-    groups = {
-        group.label: [np.asarray(path, np.float64).reshape(-1, 2) for path in group.paths]
+    groups = [
+        (group.label, [np.asarray(path, np.float64).reshape(-1, 2) for path in group.paths])
         for group in paths.groups
-    }
+    ]
     planes.draw_paths(figure, axes, groups, paths.start, paths.equal_scales)
     draw_legend(figure, [axes], handletextpad=0.2)
     return figure
