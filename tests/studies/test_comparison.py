@@ -14,6 +14,7 @@ from element_rl.studies.engine.analysis import (
     length_notes,
     maps_of,
     mean_of,
+    means_table,
     scores_of,
 )
 from element_rl.studies.engine.grid import FinishedCell
@@ -63,6 +64,14 @@ def test_scores_and_means(tmp_path: Path) -> None:
     assert mean_of({"x": [None, None]}, "x") is None
 
 
+def test_means_as_a_table(tmp_path: Path) -> None:
+    done = [finished_run(tmp_path, "PointMaze-v0", method) for method in ("element", "rnd")]
+    quantities = {"cells": "coverage", "entropy": "episodic_entropy", "not there": "nothing"}
+    table = means_table("t", "T", done, quantities)
+    assert table.columns == ("environment", "method", "cells", "entropy", "not there")
+    assert table.rows[1] == ("PointMaze-v0", "rnd", 30.0, 3.0, None)
+
+
 def test_curves_are_averages_of_the_seeds(tmp_path: Path) -> None:
     done = [finished_run(tmp_path, "PointMaze-v0", "element")]
     (curves,) = curves_of(done, "coverage", "cells")
@@ -76,6 +85,7 @@ def test_curves_are_averages_of_the_seeds(tmp_path: Path) -> None:
     ]
     (series,) = curves.series
     assert series.x == (100.0, 130.0, 200.0)
+    assert series.ends == (20.0, 40.0)
     assert series.middle == (15.0, 19.5, 30.0)
     assert all(
         low <= value <= high
