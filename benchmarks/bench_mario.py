@@ -1,8 +1,10 @@
 """How fast is Super Mario Bros? Environment steps per second of one emulator on one core, and of
 six in processes of their own.
 
-    environment   `envs.mario.make`: buttons, frame skip, frames of 84 × 84 grey pixels, memory read, reward, resets
-    emulator      the same buttons and as many frames of the same episodes, on the bare emulator: nothing is looked at
+    environment   `envs.mario.make`: buttons, frame skip, frames of 84 × 84 grey pixels, memory
+                  read, reward, resets
+    emulator      the same buttons and as many frames of the same episodes, on the bare emulator:
+                  nothing is looked at
 
 Both play random actions, in turns, in one process that is bound to one core; a row gives the median
 of the repetitions, with the lowest and the highest. Rates per second of processor time hardly
@@ -136,7 +138,7 @@ def play_environment(env: gymnasium.Env, steps: int, seed: int) -> None:
 
 
 def play_bare(game: mario_emulator.Game, settings: Settings, seed: int) -> None:
-    """As many frames with buttons drawn alike. Who dies goes through the game's own black screens."""
+    """As many frames with buttons drawn alike. After a death come the game's black screens."""
     masks = [mario.button_mask(name) for name in mario.ACTION_SETS[12]]
     game.restart()
     for action in np.random.default_rng(seed).integers(0, len(masks), settings.steps):
@@ -187,15 +189,15 @@ def render(
         markdown_table(header, rows),
         "",
         f"Median of {settings.repetitions} repetitions of {settings.steps:,} steps "
-        "(lowest–highest). The environment keeps "
-        f"{share:.0%} of the bare emulator's speed. "
+        f"(lowest–highest). The environment keeps {share:.0%} of the bare emulator's speed. "
         f"{source_line(provenance(('stable-retro', 'gymnasium', 'numpy', 'pillow')))}",
     ]
     return "\n".join([*lines, *([settings.note] if settings.note else [])])
 
 
 def spread(values: Sequence[float]) -> str:
-    return f"{significant(statistics.median(values))} ({significant(min(values))}–{significant(max(values))})"
+    low, middle, high = min(values), statistics.median(values), max(values)
+    return f"{significant(middle)} ({significant(low)}–{significant(high)})"
 
 
 if __name__ == "__main__":

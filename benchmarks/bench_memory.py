@@ -6,7 +6,8 @@ only. States are inserted in the order they were visited, 1,000 at a time; queri
 episodes that were never inserted, 1,000 a call.
 
     µs/insert     the last tenth of the build: median over its batches
-    µs/query      median of the repeats; processor time, which others on the machine hardly disturb, and wall time
+    µs/query      median of the repeats; processor time, which others on the machine hardly
+                  disturb, and wall time
     recall@3      share of the 3 true nearest neighbours that were found
     correlation   of the lifelong reward log(1 + ‖3 distances‖) with the one from exact distances
     bias          mean ratio of the two

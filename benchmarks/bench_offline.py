@@ -8,7 +8,8 @@ Populations take turns, so that whatever else the machine does hits all alike; r
 within a round, then their median.
 
     python -m benchmarks.bench_offline                                                # on a GPU
-    python -m benchmarks.bench_offline --updates 2 --rounds 2 --transitions 5000      # on two cores: a minute or two
+    # on two cores: a minute or two
+    python -m benchmarks.bench_offline --updates 2 --rounds 2 --transitions 5000
 """
 
 import dataclasses
@@ -78,7 +79,8 @@ def main(settings: Settings) -> list[dict[str, Any]]:
     )
     device = jax.devices()[0]
     kind = "" if device.platform == "cpu" else f" ({device.device_kind})"
-    text = f"{render(rows)}\n\n{settings.updates} updates per call, {settings.rounds} rounds. {source_line(made_with)}{kind}"
+    size = f"{settings.updates} updates per call, {settings.rounds} rounds."
+    text = f"{render(rows)}\n\n{size} {source_line(made_with)}{kind}"
     print(text)
     if settings.page:
         replace_table(PAGE, f"offline-{device.platform}", text)

@@ -9,7 +9,8 @@ two limits.
 The paper's network and rollouts of 300 steps unless told otherwise. Each part is measured `rounds`
 times in turns; medians.
 
-    python -m benchmarks.bench_on_policy                                        # Rooms-v0, 2 workers: a few minutes on two cores
+    # Rooms-v0, 2 workers: a few minutes on two cores
+    python -m benchmarks.bench_on_policy
     python -m benchmarks.bench_on_policy --env SuperMarioBros-1-1 --workers 6
 """
 
@@ -94,8 +95,11 @@ def main(settings: Settings) -> list[dict[str, Any]]:
         {"made_with": made_with, "settings": dataclasses.asdict(settings), "results": rows},
     )
     device = jax.devices()[0].platform
-    said = f"{spec.name}, {settings.workers} workers, rollouts of {settings.a3c.local_steps} steps"
-    text = f"{render(rows)}\n\n{said}; {settings.rounds} rounds. Load at the beginning {load:.1f}. {source_line(made_with)}"
+    setting = (
+        f"{spec.name}, {settings.workers} workers, rollouts of {settings.a3c.local_steps} steps"
+    )
+    size = f"{setting}; {settings.rounds} rounds. Load at the beginning {load:.1f}."
+    text = f"{render(rows)}\n\n{size} {source_line(made_with)}"
     print(text)
     if settings.page:
         replace_table(PAGE, f"on-policy-{device}", text)

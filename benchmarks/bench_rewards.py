@@ -1,9 +1,11 @@
 """What does each reward cost? Time of an update with it, as a share of the update of plain SAC in
 the same run.
 
-    per update     sample, learn what the reward learns, compute the reward, update the agent: against the same with the
-                   environment's own reward. One call makes 64 updates of the whole population.
-    per episode    what the reward does when an episode of 1,000 steps has ended (`observe`), spread over its steps
+    per update     sample, learn what the reward learns, compute the reward, update the agent:
+                   against the same with the environment's own reward. One call makes 64 updates of
+                   the whole population.
+    per episode    what the reward does when an episode of 1,000 steps has ended (`observe`), spread
+                   over its steps
     in all         both together, for one update per environment step
 
 Data are real: random steps of Ant, the same for all. Rewards take turns, so that whatever else the

@@ -2,7 +2,8 @@
 bonus, and without.
 
     SB3 SAC, SBX SAC    with `IntrinsicReplayBuffer`: ELEMENT, RND, RE3
-    RLeXplore           its RND and RE3 on SB3 SAC in their documented way, in an environment of its own: `rlexplore_rewards`
+    RLeXplore           its RND and RE3 on SB3 SAC in their documented way, in an environment of its
+                        own: `rlexplore_rewards`
 
 A step is one step of all environments (Ant in 27-D, 8 actions, episodes of 128 steps) and one
 update from a batch of 256; all else of SAC is as it comes. Several environments, because
@@ -21,7 +22,8 @@ side; rows "as RLeXplore" have its networks, feature sizes and neighbours.
 
 Each contender lives in a process of its own on one core and trains in turns with the others.
 
-    python -m benchmarks.bench_sb3 --rlexplore-python ENVIRONMENT/bin/python      # about five minutes; without it, ours alone
+    # about five minutes; without it, ours alone
+    python -m benchmarks.bench_sb3 --rlexplore-python ENVIRONMENT/bin/python
 
 Needs `pip install -e '.[sb3]'`; for RLeXplore `pip install rllte-core stable-baselines3 mujoco` in
 another environment (PyTorch as its CPU build in both).
@@ -257,8 +259,7 @@ def render(settings: Settings, result: dict[str, Any]) -> str:
     peer = f" RLeXplore: {result['peer']}." if result["peer"] else ""
     about = (
         f"{noise}{settings.num_envs} environments, one update of batch {settings.batch_size} per "
-        f"step; {settings.rounds} "
-        "rounds in turns, one core each, load at their beginnings "
+        f"step; {settings.rounds} rounds in turns, one core each, load at their beginnings "
         f"{min(load):.1f}–{max(load):.1f}.{absent}"
     )
     return f"{markdown_table(header, lines)}\n\n{about} {source_line(result['source'])}{peer}"

@@ -4,7 +4,8 @@ the same machine.
     environments alone   the same environments and processes, random actions, nobody learns
     updates alone        the same batched updates on a replay that does not change
     extrinsic            the whole loop, learning from the environment's reward: plain SAC
-    element              the whole loop with the full ELEMENT reward, its memory and replay filled beforehand
+    element              the whole loop with the full ELEMENT reward, its memory and replay filled
+                         beforehand
 
 Rates are summed over the agents. The update window is the paper's share (T_u / U = 1/10) at a
 smaller scale, so that a measurement of some thousand steps contains its due of insertions and

@@ -3,10 +3,13 @@ per environment step.
 
     ours, extrinsic      plain SAC of this library
     ours, ELEMENT        the full reward, with so many remembered states and 1M stored notes
-    SBX SAC              JAX; as it comes (a step, an update), and 64 steps then 64 updates in one call, as ours does
-    SB3 SAC              Stable-Baselines3, PyTorch, with two threads, as it comes on two cores, and with one
-    SB3 SAC + kNN        the same with an RE3-style bonus: at every gradient step the rewards of the batch are replaced by
-                         log(1 + ‖distances to the 3 nearest remembered states‖), by brute force (torch.cdist and topk)
+    SBX SAC              JAX; as it comes (a step, an update), and 64 steps then 64 updates in one
+                         call, as ours does
+    SB3 SAC              Stable-Baselines3, PyTorch, with two threads, as it comes on two cores, and
+                         with one
+    SB3 SAC + kNN        the same with an RE3-style bonus: at every gradient step the rewards of the
+                         batch are replaced by log(1 + ‖distances to the 3 nearest remembered
+                         states‖), by brute force (torch.cdist and topk)
 
 All have the same networks (3×256 ReLU, two critics), batch 128, learning rates 3e-4, a learned
 temperature, the same environment (27-D) and the same cores. Each contender lives in a process of
@@ -22,7 +25,8 @@ become five times slower than its one.
 The peers come with `pip install -e '.[sb3]'` (PyTorch as its CPU build).
 
     python -m benchmarks.bench_training_peers
-    python -m benchmarks.bench_training_peers --quick      # a smoke run that leaves the documentation alone
+    # a smoke run that leaves the documentation alone
+    python -m benchmarks.bench_training_peers --quick
 """
 
 from __future__ import annotations
@@ -228,10 +232,9 @@ def render(result: dict[str, Any]) -> str:
     got = max(max(shares) for shares in result["processor_share"].values())
     about = (
         f"One agent, {settings['env']}, one update of batch 128 per environment step; "
-        f"{settings['rounds']} rounds in turns. "
-        f"{THREADS} cores, shared with other work: load at the beginning of the rounds "
-        f"{min(load):.1f}–{max(load):.1f}, and no "
-        f"contender's main process ever got more than {got:.1f} of the cores."
+        f"{settings['rounds']} rounds in turns. {THREADS} cores, shared with other work: load at "
+        f"the beginning of the rounds {min(load):.1f}–{max(load):.1f}, and no contender's main "
+        f"process ever got more than {got:.1f} of the cores."
     )
     return f"{markdown_table(header, rows)}\n\n{about} {source_line(result['source'])}"
 

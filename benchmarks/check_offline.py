@@ -1,17 +1,22 @@
 """Does offline learning learn? CQL and behaviour cloning on data of a half-trained SAC agent, from
 nothing to a table.
 
-    1. SAC learns the task (`explore` with the extrinsic reward). The behaviour is its first checkpoint that has come `--share`
-       of the way from a random policy's return to the best checkpoint's: a medium agent, and no explorer of ours.
-    2. Two datasets of as many steps are recorded. medium: the behaviour, sampled. mixed: half behaviour, half random actions.
+    1. SAC learns the task (`explore` with the extrinsic reward). The behaviour is its first
+       checkpoint that has come `--share` of the way from a random policy's return to the best
+       checkpoint's: a medium agent, and no explorer of ours.
+    2. Two datasets of as many steps are recorded. medium: the behaviour, sampled. mixed: half
+       behaviour, half random actions.
     3. CQL and behaviour cloning learn from both, `--seeds` agents each.
 
 The table has returns, and scores: 0 is the random policy, 1 the behaviour. Asked for are a score of
 CQL of at least 0.8 on medium and more than behaviour cloning's on mixed. (Where all returns are
 positive, as in Hopper, a score of 0.8 is more than 80 % of the behaviour's return.)
 
-    python -m benchmarks.check_offline --env Hopper-v5 --sac-steps 300000 --samples 200000 --updates 200000   # on a GPU
-    python -m benchmarks.check_offline --env Pendulum-v1 --small                                              # on two cores
+    # on a GPU
+    python -m benchmarks.check_offline --env Hopper-v5 --sac-steps 300000 --samples 200000 \\
+        --updates 200000
+    # on two cores
+    python -m benchmarks.check_offline --env Pendulum-v1 --small
 """
 
 import dataclasses
@@ -237,7 +242,8 @@ def verdict(rows: list[dict[str, Any]]) -> str:
     medium, mixed = DATASETS
     first = score[medium, "cql"] >= 0.8
     second = score[mixed, "cql"] > score[mixed, "bc"]
-    return f"CQL at 0.8 or above on medium: {'yes' if first else 'no'}. CQL above BC on mixed: {'yes' if second else 'no'}."
+    answers = ["yes" if holds else "no" for holds in (first, second)]
+    return f"CQL at 0.8 or above on medium: {answers[0]}. CQL above BC on mixed: {answers[1]}."
 
 
 def _spread(values: list[float], digits: int) -> str:

@@ -155,7 +155,10 @@ def _faiss_hnsw(dim: int, capacity: int) -> Index:
     return FaissIndex(faiss.IndexHNSWFlat(dim, 32))
 
 
-_HNSW = f"M={SETTINGS.num_links}, efConstruction={SETTINGS.construction_candidates}, ef={SETTINGS.search_candidates}"
+_HNSW = (
+    f"M={SETTINGS.num_links}, efConstruction={SETTINGS.construction_candidates}, "
+    f"ef={SETTINGS.search_candidates}"
+)
 
 CANDIDATES = {
     "exact": Candidate("**exact**", _ours("exact"), ours=True),

@@ -19,7 +19,8 @@ Two things keep the documented code from running, and are set otherwise here:
 2. RE3 asks for the k-th neighbour before there are k, which is an error. Its storage is full from
    the beginning here.
 
-    python benchmarks/rlexplore_rewards.py '{"reward": "rnd"}'        # then numbers of steps on stdin, one per line
+    # then numbers of steps on stdin, one per line
+    python benchmarks/rlexplore_rewards.py '{"reward": "rnd"}'
 """
 
 import contextlib

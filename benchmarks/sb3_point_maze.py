@@ -1,8 +1,10 @@
 """Does the plug-in make Stable-Baselines3 explore? Coverage of the point maze by SAC and PPO, with
 it and without.
 
-    sac, ppo                  the environment's own reward, which is 0 outside the last room, where nobody gets
-    sac+element, ppo+element  the intrinsic reward alone; any other reward of the library in its place
+    sac, ppo                  the environment's own reward, which is 0 outside the last room, where
+                              nobody gets
+    sac+element, ppo+element  the intrinsic reward alone; any other reward of the library in its
+                              place
     random-40000              actions drawn uniformly, for as many steps
 
 Coverage is what `element explore` logs: cells of 0.1 visited since the beginning (of 10,000, a

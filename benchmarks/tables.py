@@ -34,7 +34,7 @@ def replace_table(page: Path, name: str, text: str) -> None:
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table whose first column is text and whose other columns are numbers, aligned to the right."""
+    """A table whose first column is text and whose others are numbers, aligned to the right."""
     lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 

@@ -1,8 +1,10 @@
 """States of real MuJoCo trajectories for the benchmarks: Ant-v5, whole episodes, recorded once and
 cached.
 
-    remembered_states(1_000_000)   [N, 11]: embedding (5) ⊕ x, y ⊕ torso quaternion, in the order they were visited
-    held_out_episodes()            20 × [T, 11]: whole episodes that are never among the remembered ones
+    remembered_states(1_000_000)   [N, 11]: embedding (5) ⊕ x, y ⊕ torso quaternion, in the order
+                                   they were visited
+    held_out_episodes()            20 × [T, 11]: whole episodes that are never among the remembered
+                                   ones
 
 Actions are smooth noise: every episode draws its own correlation ρ from U(0, 0.95), and its actions
 follow a_t = ρ a_(t−1) + √(1 − ρ²) · 0.6 ε_t, clipped to [−1, 1]. Reset, physics, falling (which

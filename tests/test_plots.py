@@ -11,7 +11,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from element_rl import plots
-from element_rl.plots.maps import coverage_start
+from element_rl.plots.planes import coverage_start
 from element_rl.runs.folder import RunError, RunFolder
 from element_rl.storage.files import write_arrays
 from element_rl.training.off_policy.config import ExploreConfig

@@ -53,6 +53,8 @@ def test_up_to_twenty_runs_can_be_told_apart(tmp_path: Path, number: int) -> Non
         assert pixels_covered(figure) == 0
         assert not sticks_out(figure)
         assert len(figure.axes[0].collections) == number  # the bands
+        points = [line for strip in figure.axes[0].child_axes for line in strip.get_lines()]
+        assert [len(line.get_xdata()) for line in points] == ([2] * number if number > 1 else [])
 
 
 def test_every_environment_has_its_panel(tmp_path: Path) -> None:

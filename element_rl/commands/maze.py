@@ -10,9 +10,9 @@ from element_rl.commands.bars import Bar, bar_or_lines
 from element_rl.commands.options import read_options
 from element_rl.runs.watching import COMPILING, Progress
 from element_rl.studies.engine.results import Results
-from element_rl.studies.engine.tables import show_tables
+from element_rl.studies.engine.table_text import show_tables
 from element_rl.studies.maze import MazeConfig
-from element_rl.studies.maze_results import maze_command_outcome
+from element_rl.studies.maze.results import maze_command_outcome
 
 SMOKE = MazeConfig(episodes=12, steps=100, seeds=2)
 

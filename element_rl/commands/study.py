@@ -19,8 +19,8 @@ from rich.progress import Progress, TextColumn
 
 from element_rl.commands.bars import ONE_LINE, draws_bars, row_columns
 from element_rl.commands.options import read_options
-from element_rl.envs.make import describe, is_screen
 from element_rl.runs.stopping import INTERRUPTED, stop_signals
+from element_rl.studies.engine.environments import describe_environment, shows_frames
 from element_rl.studies.engine.grid import (
     Cell,
     Scale,
@@ -39,8 +39,8 @@ from element_rl.studies.engine.runner import (
     conclude,
     run_cells,
 )
-from element_rl.studies.engine.tables import show_tables
-from element_rl.studies.tasks import with_learning
+from element_rl.studies.engine.table_text import show_tables
+from element_rl.studies.engine.tasks import with_learning
 
 SOME_FAILED = 1  # exit code when a cell failed and the others are done
 MODULES = (  # of `studies`, by the names of their studies
@@ -238,12 +238,12 @@ def _resized(scale: Scale, envs: tuple[str, ...], command: StudyCommand) -> Scal
 def _full_name(env: str, study: Study, scale: Scale) -> str:
     """An environment's name with its version, and with the module that registers it, if it was
     given."""
-    if is_screen(env) and scale.screens is None:
+    if scale.screens is None and shows_frames(env):
         raise ValueError(
             f"The study {study.name} is of robots, and {env} shows images: choose a robot, or the "
             "study coverage, episodic-entropy, trajectories, offline or transfer."
         )
-    spec = describe(env)
+    spec = describe_environment(env)
     if study.needs_map and spec.coverage_bounds is None:
         raise ValueError(
             f"The study {study.name} asks where agents have been, and {spec.name} has no coverage "

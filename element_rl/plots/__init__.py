@@ -5,7 +5,9 @@
     entropy_curve     episodic entropy over environment steps, the episode length below it
     reward_terms      both terms of the reward, the size of the lifelong memory below them
     density_map       visits per coverage cell, all seeds together and each alone
-    trajectories      episodes of the policies of several checkpoints, as `element evaluate` left them
+    trajectories      episodes of the policies of several checkpoints, as `element evaluate` left
+                      them
+    save_figure       a figure as a file; save_both: as PNG and as SVG
 
 Every function returns a `Figure` of its own and leaves pyplot and matplotlib's settings as they
 were. What a run has no data for raises a `RunError` that says so.
@@ -57,11 +59,13 @@ def plot_run(
         except FileError as reason:
             say(f"Skipped {name}: {reason}")
             continue
-        written += [
-            save_figure(figure, (out or folders[0].figures_path) / f"{name}.{kind}")
-            for kind in ("png", "svg")
-        ]
+        written += save_both(figure, out or folders[0].figures_path, name)
     return written
+
+
+def save_both(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """A figure as NAME.png and NAME.svg in a folder; the files."""
+    return [save_figure(figure, folder / f"{name}.{kind}") for kind in ("png", "svg")]
 
 
 @matplotlib.rc_context(STYLE)

@@ -5,16 +5,24 @@ several environments have a panel for each, and one legend: a reward looks the s
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import matplotlib
 import numpy as np
-from jaxtyping import Float, Int
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter
 
 from element_rl.plots.legends import draw_legend, draw_shared_legend
+from element_rl.plots.lines import (
+    BAND,
+    OPACITY,
+    POINTS,
+    by_seed,
+    draw_ends,
+    draw_seeds,
+    finish_axes,
+    is_logged,
+    thousands,
+)
 from element_rl.plots.style import (
     COLOURS,
     QUIET,
@@ -34,9 +42,8 @@ from element_rl.plots.style import (
 )
 from element_rl.runs.folder import RunError, RunFolder
 
-BAND = "Line: mean over seeds. Band: lowest to highest seed."
 PANEL = 3.4  # inches, the width of one environment of several
-ROOM_ABOVE = 1.05  # times the highest value, at least: no line lies on the upper edge
+
 FEW = 7  # lines up to which they are drawn as broad as ever
 
 
@@ -85,36 +92,16 @@ def reward_terms(run: Run) -> Figure:
     figure = Figure(figsize=(6.0, 5.2 if with_memory else 3.8), layout="constrained")
     above, *below = figure.subplots(2 if with_memory else 1, 1, sharex=True, squeeze=False)[:, 0]
     for (label, column), colour in zip(drawn.items(), COLOURS, strict=False):
-        draw_seeds(above, metrics, column, {"color": colour}, label)
+        draw_seeds(above, *by_seed(metrics, column), {"color": colour}, label)
     above.set_ylabel("mean reward")
     for axes in below:
-        draw_seeds(axes, metrics, "memory_size", {"color": COLOURS[2]}, "lifelong memory")
+        style = {"color": COLOURS[2]}
+        draw_seeds(axes, *by_seed(metrics, "memory_size"), style, "lifelong memory")
         axes.set_ylabel("remembered states")
-        axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+        thousands(axes.yaxis)
         count_from_zero(axes)
     finish(figure, above, *below, title=figure_title([folder], with_reward=True), legend=[above])
     return figure
-
-
-def draw_seeds(
-    axes: Axes,
-    metrics: Mapping[str, np.ndarray],
-    column: str,
-    style: Mapping[str, Any],
-    label: str,
-    band: float = 0.18,
-) -> None:
-    """Mean over seeds as a line, lowest to highest seed as a band of this opacity."""
-    steps, values = _by_seed(metrics, column)
-    marker = "o" if len(steps) == 1 else None
-    axes.plot(steps, np.nanmean(values, axis=0), marker=marker, label=label, **style)
-    if len(values) > 1:
-        low, high = np.nanmin(values, axis=0), np.nanmax(values, axis=0)
-        axes.fill_between(steps, low, high, color=style["color"], alpha=band, linewidth=0)
-
-
-def is_logged(metrics: Mapping[str, np.ndarray], column: str) -> bool:
-    return column in metrics and bool(np.isfinite(metrics[column]).any())
 
 
 def random_policy(folders: Sequence[RunFolder], quantity: str) -> tuple[float, int | None] | None:
@@ -129,8 +116,9 @@ def random_policy(folders: Sequence[RunFolder], quantity: str) -> tuple[float, i
 
 def random_policy_label(steps: Sequence[int | None]) -> str:
     """Of the lines in one figure that stand for random policies, each after so many steps."""
-    known = sorted({number for number in steps if number})
-    after = " to ".join(steps_text(number) for number in dict.fromkeys([*known[:1], *known[-1:]]))
+    numbers = sorted({number for number in steps if number})
+    ends = dict.fromkeys([*numbers[:1], *numbers[-1:]])
+    after = " to ".join(steps_text(number) for number in ends)
     return f"random policy, {after} steps" if after else "random policy"
 
 
@@ -142,11 +130,16 @@ def count_from_zero(axes: Axes) -> None:
 
 def finish(figure: Figure, *panels: Axes, title: str, legend: Sequence[Axes] = ()) -> None:
     """Axes from zero, one title, one legend (of these panels, or of all), steps written as 500k."""
-    _finish_axes(panels)
+    finish_axes(panels)
     panels[0].set_title(wrapped_title(title, figure.get_figwidth()))
-    if "seeds" in title:
-        add_note(figure, BAND)
+    _add_band_note(figure, [title], panels)
     draw_legend(figure, legend or panels)
+
+
+def _add_band_note(figure: Figure, titles: Sequence[str], panels: Sequence[Axes]) -> None:
+    if any("seeds" in title for title in titles):
+        has_points = any(axes.child_axes for axes in panels)
+        add_note(figure, f"{BAND} {POINTS}" if has_points else BAND)
 
 
 def _panels(
@@ -154,20 +147,14 @@ def _panels(
 ) -> tuple[Figure, list[dict[str, Axes]]]:
     """For each height a panel for each environment; those of one environment stand in a column."""
     envs = list(dict.fromkeys(environment_of(folder) for folder in folders))
-    if len(envs) == 1:
-        figure = Figure(figsize=(6.0, sum(heights)), layout="constrained")
-        grid = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)
-        columns = [list(grid[:, 0])]
-    else:
-        rows, abreast = panel_grid(len(envs))
-        size = (PANEL * abreast, 0.8 * sum(heights) * rows)
-        figure = Figure(figsize=size, layout="constrained")
-        grid = figure.subplots(
-            rows * len(heights), abreast, squeeze=False, height_ratios=[*heights] * rows
-        )
-        columns = [
-            list(part[:, place]) for part in np.split(grid, rows) for place in range(abreast)
-        ]
+    rows, abreast = panel_grid(len(envs))
+    several = (PANEL * abreast, 0.8 * sum(heights) * rows)
+    size = several if len(envs) > 1 else (6.0, sum(heights))
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(
+        rows * len(heights), abreast, squeeze=False, height_ratios=[*heights] * rows
+    )
+    columns = [list(part[:, place]) for part in np.split(grid, rows) for place in range(abreast)]
     for place, column in enumerate(columns):
         for axes in column[1:]:
             axes.sharex(column[0])
@@ -184,26 +171,23 @@ def _draw_runs(panels: Mapping[str, Axes], folders: Sequence[RunFolder], column:
     if not any(logged):
         paths = ", ".join(str(folder.path) for folder in folders)
         raise RunError(f"No {column} has been logged in {paths}.")
+    lines = run_lines(folders)
     for env, axes in panels.items():
-        missing = []
-        own = [place for place, folder in enumerate(folders) if environment_of(folder) == env]
-        crowded = len(own) > FEW
-        for place in own:
-            label, style = run_lines(folders)[place]
+        missing, ends = [], []
+        here = [place for place, folder in enumerate(folders) if environment_of(folder) == env]
+        crowded = len(here) > FEW
+        for place in here:
+            label, style = lines[place]
             style = style | ({"linewidth": 1.2} if crowded else {})
             if logged[place]:
-                draw_seeds(
-                    axes,
-                    metrics_of(folders[place]),
-                    column,
-                    style,
-                    label,
-                    0.08 if crowded else 0.18,
-                )
+                steps, values = by_seed(metrics_of(folders[place]), column)
+                opacity = 0.08 if crowded else OPACITY
+                ends.append(draw_seeds(axes, steps, values, style, label, opacity))
             elif len(panels) == 1:
                 axes.plot([], [], label=f"{label} (not logged)", **style)
             else:
                 missing.append(label)
+        draw_ends(axes, ends)
         if missing:
             text = f"not logged: {', '.join(missing)}"
             axes.text(0.98, 0.04, text, transform=axes.transAxes, ha="right", size=8, color=QUIET)
@@ -213,17 +197,10 @@ def _draw_random_policies(
     panels: Mapping[str, Axes], folders: Sequence[RunFolder], quantity: str
 ) -> None:
     """In each panel a dashed line at what a random policy reached there."""
-    known = {
-        env: found
-        for env in panels
-        if (
-            found := random_policy(
-                [folder for folder in folders if environment_of(folder) == env], quantity
-            )
-        )
-    }
-    label = random_policy_label([steps for _, steps in known.values()])
-    for env, (value, _) in known.items():
+    reached = {env: random_policy(_of_environment(folders, env), quantity) for env in panels}
+    present = {env: found for env, found in reached.items() if found}
+    label = random_policy_label([steps for _, steps in present.values()])
+    for env, (value, _) in present.items():
         panels[env].axhline(value, color=QUIET, label=label, **REFERENCE_LINE)
 
 
@@ -234,37 +211,14 @@ def _finish_panels(
     if len(envs) == 1:
         finish(figure, *(row[envs[0]] for row in rows), title=figure_title(folders))
         return
-    titles = {
-        env: figure_title([folder for folder in folders if environment_of(folder) == env])
-        for env in envs
-    }
+    titles = {env: figure_title(_of_environment(folders, env)) for env in envs}
     for env, title in titles.items():
-        _finish_axes([row[env] for row in rows])
+        finish_axes([row[env] for row in rows])
         rows[0][env].set_title(wrapped_title(title, PANEL))
-    if any("seeds" in title for title in titles.values()):
-        add_note(figure, BAND)
-    draw_shared_legend(figure, [axes for row in rows for axes in row.values()])
+    panels = [axes for row in rows for axes in row.values()]
+    _add_band_note(figure, list(titles.values()), panels)
+    draw_shared_legend(figure, panels)
 
 
-def _finish_axes(panels: Sequence[Axes]) -> None:
-    for axes in panels:
-        axes.margins(x=0.0)
-        axes.set_xlim(left=0)
-        if axes.dataLim.y0 >= 0:
-            # With room above a line that hardly varies, which Matplotlib's own margin has not.
-            axes.set_ylim(0.0, max(axes.get_ylim()[1], ROOM_ABOVE * axes.dataLim.y1))
-    panels[-1].set_xlabel("environment steps per seed")
-    whole_ticks(panels[-1].xaxis)
-    panels[-1].xaxis.set_major_formatter(EngFormatter(sep=""))
-
-
-def _by_seed(
-    metrics: Mapping[str, np.ndarray], column: str
-) -> tuple[Int[np.ndarray, " T"], Float[np.ndarray, "P T"]]:
-    """Steps at which any seed has a finite value, and these values with NaN where a seed has none."""
-    finite = np.isfinite(metrics[column])
-    steps, when = np.unique(metrics["step"][finite], return_inverse=True)
-    seeds, which = np.unique(metrics["seed"][finite], return_inverse=True)
-    values = np.full((len(seeds), len(steps)), np.nan)
-    values[which, when] = metrics[column][finite]
-    return steps, values
+def _of_environment(folders: Sequence[RunFolder], env: str) -> list[RunFolder]:
+    return [folder for folder in folders if environment_of(folder) == env]

@@ -7,9 +7,9 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter
 
 from element_rl.plots.legends import draw_legend
+from element_rl.plots.lines import by_seed, draw_ends, draw_seeds, finish_axes, is_logged
 from element_rl.plots.style import (
     REFERENCE_LINE,
     STYLE,
@@ -18,7 +18,6 @@ from element_rl.plots.style import (
     line_style,
     metrics_of,
     opened,
-    whole_ticks,
     wrapped_title,
 )
 from element_rl.runs.folder import RunError
@@ -30,41 +29,30 @@ def offline_curve(run: Run) -> Figure:
     behaviour's mean, dashed."""
     (folder,) = opened([run])
     metrics = metrics_of(folder)
-    if "extrinsic_return" not in metrics or not np.isfinite(metrics["extrinsic_return"]).any():
+    if not is_logged(metrics, "extrinsic_return"):
         raise RunError(f"The run {folder.path} has logged no returns: it was not evaluated.")
     names = folder.config["settings"]["datasets"]
     behaviour = _behaviour_returns(folder.read_summary())
     figure = Figure(figsize=(6.0, 3.8), layout="constrained")
     axes = figure.subplots()
+    ends = []
     for index, name in enumerate(names):
-        own = (metrics["dataset"] == index) & np.isfinite(metrics["extrinsic_return"])
-        steps = np.unique(metrics["step"][own])
-        values = [metrics["extrinsic_return"][own & (metrics["step"] == step)] for step in steps]
-        style = line_style(index)
-        marker = "o" if len(steps) == 1 else None
-        axes.plot(
-            steps, [v.mean() for v in values], marker=marker, label=_short(name, names), **style
-        )
-        if max(len(v) for v in values) > 1:
-            low, high = [v.min() for v in values], [v.max() for v in values]
-            axes.fill_between(steps, low, high, color=style["color"], alpha=0.18, linewidth=0)
+        steps, values = by_seed(metrics, "extrinsic_return", metrics["dataset"] == index)
+        style, short = line_style(index), _short(name, names)
+        ends.append(draw_seeds(axes, steps, values, style, short))
         if name in behaviour:
-            label = (
-                "mean return of the data"
-                if len(names) == 1
-                else f"mean return in {_short(name, names)}"
-            )
+            label = "mean return of the data" if len(names) == 1 else f"mean return in {short}"
             axes.axhline(behaviour[name], color=style["color"], label=label, **REFERENCE_LINE)
     agents = len(np.unique(metrics["seed"]))
-    title = f"{folder.config['env']} · {folder.config['reward']} · {agents} agent{'s' if agents > 1 else ''}"
+    number = f"{agents} agent{'s' if agents > 1 else ''}"
+    title = f"{folder.config['env']} · {folder.config['reward']} · {number}"
     axes.set_title(wrapped_title(title, figure.get_figwidth()))
+    has_points = draw_ends(axes, ends)
     if agents > len(names):
-        add_note(figure, "Line: mean over the agents of a dataset. Band: lowest to highest agent.")
+        note = "Line: mean over the agents of a dataset. Band: lowest to highest agent."
+        add_note(figure, f"{note} Points: every agent at the end." if has_points else note)
+    finish_axes([axes], "updates per agent")
     axes.set_ylabel("return per episode, deterministic policy")
-    axes.set_xlabel("updates per agent")
-    axes.set_xlim(left=0)
-    whole_ticks(axes.xaxis)
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     draw_legend(figure, [axes])
     return figure
 
@@ -83,5 +71,5 @@ def _behaviour_returns(summary: Mapping[str, Any]) -> dict[str, float]:
 def _short(name: str, names: list[str]) -> str:
     """The last part of a dataset's name, where that tells it apart."""
     last = [each.rstrip("/").rpartition("/")[2] for each in names]
-    own = name.rstrip("/").rpartition("/")[2]
-    return own if last.count(own) == 1 else name
+    short = name.rstrip("/").rpartition("/")[2]
+    return short if last.count(short) == 1 else name

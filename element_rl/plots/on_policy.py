@@ -6,14 +6,9 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from element_rl.plots.curves import (
-    draw_seeds,
-    finish,
-    is_logged,
-    random_policy,
-    random_policy_label,
-)
-from element_rl.plots.maps import axis_labels
+from element_rl.plots.curves import finish, random_policy, random_policy_label
+from element_rl.plots.lines import by_seed, draw_seeds, is_logged
+from element_rl.plots.planes import axis_labels
 from element_rl.plots.style import (
     QUIET,
     REFERENCE_LINE,
@@ -43,7 +38,8 @@ def learning_curves(run: Run) -> Figure:
     figure = Figure(figsize=(6.0, 1.3 + 1.7 * len(drawn)), layout="constrained")
     panels = list(figure.subplots(len(drawn), 1, sharex=True, squeeze=False)[:, 0])
     for axes, (column, label) in zip(panels, drawn.items(), strict=True):
-        draw_seeds(axes, metrics, column, line_style(0), str(folder.config.get("reward", "run")))
+        reward = str(folder.config.get("reward", "run"))
+        draw_seeds(axes, *by_seed(metrics, column), line_style(0), reward)
         if column in ("extrinsic_return", "furthest") and (
             found := random_policy([folder], column)
         ):
@@ -55,7 +51,7 @@ def learning_curves(run: Run) -> Figure:
 
 
 def _panels(config: Mapping[str, Any]) -> dict[str, str]:
-    """What is drawn, from top to bottom: columns of the metrics, and what stands along their axes."""
+    """What is drawn, from top to bottom: columns of the metrics, and the labels of their axes."""
     along = axis_labels(config)[0] if config.get("coverage_axes") else "place"
     return {
         "extrinsic_return": "return\nper episode",

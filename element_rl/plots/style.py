@@ -19,17 +19,11 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from element_rl.runs.folder import RunError, RunFolder
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-DASHES: tuple[Any, ...] = (
-    "solid",
-    (0, (5, 2)),
-    (0, (1.5, 1.5)),
-)  # the next once the colours are used up
+# the next once the colours are used up
+DASHES: tuple[Any, ...] = ("solid", (0, (5, 2)), (0, (1.5, 1.5)))
 INK, QUIET, START = "#222222", "#666666", "#D55E00"
-REFERENCE_LINE: Any = {
-    "linestyle": (0, (5, 3)),
-    "linewidth": 1.3,
-    "zorder": 1.9,
-}  # what lines are compared with
+# what lines are compared with
+REFERENCE_LINE: Any = {"linestyle": (0, (5, 3)), "linewidth": 1.3, "zorder": 1.9}
 STYLE: Any = {
     "font.size": 9.0,
     "axes.titlesize": 10.0,
@@ -121,19 +115,13 @@ def environment_of(folder: RunFolder) -> str:
 def _names(folders: Sequence[RunFolder]) -> list[str]:
     """The end of each run's path, as short as tells it from the other runs of its environment and
     reward."""
-    kinds, parts = (
-        [_kind(folder) for folder in folders],
-        [folder.path.resolve().parts for folder in folders],
-    )
+    paths = [(_kind(folder), folder.path.resolve().parts) for folder in folders]
     names = []
-    for kind, own in zip(kinds, parts, strict=True):
-        others = [
-            part for part, other in zip(parts, kinds, strict=True) if other == kind and part != own
-        ]
-        depth = next(
-            n for n in range(1, len(own) + 1) if all(part[-n:] != own[-n:] for part in others)
-        )
-        names.append("/".join(own[-depth:]))
+    for kind, parts in paths:
+        others = [other for same, other in paths if same == kind and other != parts]
+        lengths = range(1, len(parts) + 1)
+        depth = next(n for n in lengths if all(other[-n:] != parts[-n:] for other in others))
+        names.append("/".join(parts[-depth:]))
     return names
 
 

@@ -7,16 +7,22 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter
 
 from element_rl.plots.legends import draw_legend
+from element_rl.plots.lines import (
+    POINTS,
+    SeedEnds,
+    draw_ends,
+    draw_seeds,
+    finish_axes,
+    is_logged,
+)
 from element_rl.plots.style import (
     COLOURS,
     STYLE,
     add_note,
     figure_title,
     metrics_of,
-    whole_ticks,
     wrapped_title,
 )
 from element_rl.runs.folder import RunError, RunFolder
@@ -36,9 +42,10 @@ def transfer_curves(runs: Mapping[str, RunFolder], zero_shot: Sequence[float]) -
     """
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.subplots()
+    ends = []
     for (name, run), colour in zip(runs.items(), COLOURS, strict=False):
         learner = "A3C" if kind_of(run.config) == "on-policy" else "SAC"
-        _draw_returns(axes, run, colour, LABELS.get(name, name).format(learner))
+        ends.append(_draw_returns(axes, run, colour, LABELS.get(name, name).format(learner)))
     mean = float(np.mean(zero_shot))
     spread = [[mean - min(zero_shot)], [max(zero_shot) - mean]] if len(zero_shot) > 1 else None
     marker = axes.errorbar(
@@ -54,35 +61,26 @@ def transfer_curves(runs: Mapping[str, RunFolder], zero_shot: Sequence[float]) -
     )
     for part in (marker.lines[0], *marker.lines[1]):
         part.set_clip_on(False)  # half of it is left of the axis
-    axes.margins(x=0.0)
-    axes.set_xlim(left=0)
-    if axes.dataLim.y0 >= 0:
-        axes.set_ylim(bottom=0.0)
+    finish_axes([axes], "environment steps per seed on the task")
+    axes.set_ylabel("task return per episode")
     title = figure_title(list(runs.values()))
     axes.set_title(wrapped_title(title, figure.get_figwidth()))
     band = "mean over seeds. Band: lowest to highest seed" if "seeds" in title else "one seed"
-    add_note(figure, f"Line: running mean of {SMOOTHED} lines of metrics, {band}.")
-    axes.set_xlabel("environment steps per seed on the task")
-    axes.set_ylabel("task return per episode")
-    whole_ticks(axes.xaxis)
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    points = f" {POINTS}" if draw_ends(axes, ends) else ""
+    add_note(figure, f"Line: running mean of {SMOOTHED} lines of metrics, {band}.{points}")
     draw_legend(figure, [axes])
     return figure
 
 
-def _draw_returns(axes: Axes, run: RunFolder, colour: str, label: str) -> None:
+def _draw_returns(axes: Axes, run: RunFolder, colour: str, label: str) -> SeedEnds:
     metrics = metrics_of(run)
     seeds = np.unique(metrics.get("seed", np.zeros(0)))
-    if not len(seeds) or not np.isfinite(metrics["extrinsic_return"]).any():
+    if not len(seeds) or not is_logged(metrics, "extrinsic_return"):
         raise RunError(f"The run {run.path} has logged no return: none of its episodes has ended.")
     curves = [_running_mean(metrics["extrinsic_return"][metrics["seed"] == seed]) for seed in seeds]
     steps, values = np.unique(metrics["step"]), np.array(curves)
-    known = np.isfinite(values).all(axis=0)  # from where every seed has ended an episode
-    steps, values = steps[known], values[:, known]
-    axes.plot(steps, values.mean(axis=0), color=colour, label=label)
-    axes.fill_between(
-        steps, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.18, linewidth=0
-    )
+    complete = np.isfinite(values).all(axis=0)  # from where every seed has ended an episode
+    return draw_seeds(axes, steps[complete], values[:, complete], {"color": colour}, label)
 
 
 def _running_mean(values: Float[np.ndarray, " T"]) -> Float[np.ndarray, " T"]:

@@ -5,28 +5,28 @@ The paper looks at densities; here radius and directions are also measured. With
 visit from the start,
 
     radius        the distance that 95 % of all visits stay within
-    directions    exp(−Σ p_i log p_i) of the shares p_i of visits in 36 sectors of 10°, of those farther than a tenth of the
-                  map's half width: 36 when all directions were taken alike, 1 when only one was
+    directions    exp(−Σ p_i log p_i) of the shares p_i of visits in 36 sectors of 10°, of those
+                  farther than a tenth of the map's half width: 36 when all directions were taken
+                  alike, 1 when only one was
 """
 
 import dataclasses
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float, Num
 
 from element_rl.envs.point_maze import START
-from element_rl.studies.comparison import (
-    PAPER_FORM,
-    SMOKE,
-    cell_of,
+from element_rl.studies.engine.analysis import (
     curves_of,
     length_notes,
     maps_of,
+    measured,
     scores_of,
 )
+from element_rl.studies.engine.environments import VECTORS
 from element_rl.studies.engine.grid import Cell, Findings, FinishedCell, Scale, Study
+from element_rl.studies.engine.methods import SMOKE, cell_of
 from element_rl.studies.engine.tables import score_table
 
 WEIGHTS = (0.0, 0.1, 0.5, 1.0, 5.0)
@@ -42,36 +42,23 @@ SCALES = {
 }
 
 
-def cells(scale: Scale) -> list[Cell]:
+def cells_of(env: str, scale: Scale) -> list[Cell]:
     """One cell per weight, of the paper's form; the default weight is its cell in the study on
     coverage, if both have as many steps."""
-    return [
-        cell
-        for env in scale.envs
-        for cell in (
-            *(
-                cell_of(env, f"β = {w:g}", scale, beta=None if w == DEFAULT else w, **PAPER_FORM)
-                for w in WEIGHTS
-            ),
-            cell_of(env, LIFELONG_ONLY, scale, beta=1.0, episodic_weight=0.0, **PAPER_FORM),
-        )
+    form = VECTORS.printed_form
+    weighted = [
+        cell_of(env, f"β = {w:g}", scale, beta=None if w == DEFAULT else w, **form) for w in WEIGHTS
     ]
+    lifelong = cell_of(env, LIFELONG_ONLY, scale, beta=1.0, episodic_weight=0.0, **form)
+    return [*weighted, lifelong]
 
 
 def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
-    measured = {
-        (entry.cell.env, entry.cell.method): [
-            extent(seed, *_geometry(entry)) for seed in entry.run.load_visits()
-        ]
-        for entry in done
-    }
+    extents = measured(done, _extents)
     radius, directions = (
         {
-            env: {
-                entry.cell.method: np.array([m[part] for m in measured[env, entry.cell.method]])
-                for entry in entries
-            }
-            for env, entries in itertools.groupby(done, key=lambda entry: entry.cell.env)
+            env: {method: values[:, part] for method, values in methods.items()}
+            for env, methods in extents.items()
         }
         for part in (0, 1)
     )
@@ -79,8 +66,8 @@ def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
         sentences=_trends(radius, directions),
         notes=(
             f"Radius: the distance from the start that {WITHIN:.0%} of all visits stay within. "
-            "Directions: the effective "
-            f"number of {SECTORS} sectors that visits far from the start are spread over.",
+            f"Directions: the effective number of {SECTORS} sectors that visits far from the start "
+            "are spread over.",
             *length_notes(done),
         ),
         tables=(
@@ -113,11 +100,11 @@ def extent(
     return radius, float(np.exp(-np.sum(share * np.log(share)))) if len(share) else 0.0
 
 
-def _geometry(entry: FinishedCell) -> tuple[np.ndarray, np.ndarray]:
-    start = START if "PointMaze" in entry.cell.env else (0.0, 0.0)
-    return np.asarray(entry.run.config["coverage_bounds"], np.float64), np.asarray(
-        start, np.float64
-    )
+def _extents(entry: FinishedCell) -> Float[np.ndarray, "R 2"]:
+    """Radius and directions of every seed."""
+    bounds = np.asarray(entry.run.config["coverage_bounds"], np.float64)
+    start = np.asarray(START if "PointMaze" in entry.cell.env else (0.0, 0.0), np.float64)
+    return np.array([extent(visits, bounds, start) for visits in entry.run.load_visits()])
 
 
 def _trends(
@@ -125,20 +112,18 @@ def _trends(
 ) -> tuple[str, ...]:
     """What the paper says of both, beside what was measured from the smallest weight to the
     largest."""
-    said = []
+    found = []
     for env, by_method in radius.items():
         ends = [method for method in ("β = 0", LIFELONG_ONLY) if method in by_method]
         if len(ends) == 2:
             far = [float(np.mean(by_method[method])) for method in ends]
             many = [float(np.mean(directions[env][method])) for method in ends]
-            said.append(
+            found.append(
                 f"On {env}, from the episodic reward alone to the lifelong one alone, the radius "
-                f"goes from {far[0]:.3g} to "
-                f"{far[1]:.3g} (the paper: it shrinks) and the directions from {many[0]:.3g} to "
-                f"{many[1]:.3g} "
-                "(the paper: they grow)."
+                f"goes from {far[0]:.3g} to {far[1]:.3g} (the paper: it shrinks) and the "
+                f"directions from {many[0]:.3g} to {many[1]:.3g} (the paper: they grow)."
             )
-    return tuple(said)
+    return tuple(found)
 
 
 STUDY = Study(
@@ -147,7 +132,7 @@ STUDY = Study(
     "When the lifelong reward weighs more, do agents stay nearer to the start and take more "
     "directions?",
     SCALES,
-    cells,
+    cells_of,
     analyse,
     needs_map=True,
 )

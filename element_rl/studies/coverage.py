@@ -4,16 +4,9 @@ counted over the whole of training."""
 
 from collections.abc import Sequence
 
-from element_rl.studies.comparison import (
-    SCALES,
-    baseline_cells,
-    curves_of,
-    element_cells,
-    length_notes,
-    maps_of,
-    scores_of,
-)
+from element_rl.studies.engine.analysis import curves_of, length_notes, maps_of, scores_of
 from element_rl.studies.engine.grid import Cell, Findings, FinishedCell, Scale, Study
+from element_rl.studies.engine.methods import SCALES, baseline_cells, element_cells
 from element_rl.studies.engine.tables import (
     aggregate_table,
     improvement_table,
@@ -22,12 +15,8 @@ from element_rl.studies.engine.tables import (
 )
 
 
-def cells(scale: Scale) -> list[Cell]:
-    return [
-        cell
-        for env in scale.envs
-        for cell in (*element_cells(env, scale), *baseline_cells(env, scale))
-    ]
+def cells_of(env: str, scale: Scale) -> list[Cell]:
+    return [*element_cells(env, scale), *baseline_cells(env, scale)]
 
 
 def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
@@ -55,7 +44,7 @@ STUDY = Study(
     "How many different places does an agent visit in the whole of its training, with no task "
     "reward?",
     SCALES,
-    cells,
+    cells_of,
     analyse,
     needs_map=True,
 )

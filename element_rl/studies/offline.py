@@ -11,7 +11,7 @@ so that a random policy scores 0 and SAC, which learned the task online, 1. Lear
 without noise, SAC's too. A dataset of a random policy is learned from as well: what it teaches, no
 exploration is needed for.
 
-On screens it is A3C that learns online and scores 1. It draws its actions, as it learned to: the
+On frames it is A3C that learns online and scores 1. It draws its actions, as it learned to: the
 likeliest one, always taken, can be to stand before a wall for ever. What discrete conservative
 Q-learning has learned there takes the best action.
 """
@@ -19,69 +19,39 @@ Q-learning has learned there takes the best action.
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from element_rl.datasets.collecting import CollectConfig
-from element_rl.envs.make import is_screen
 from element_rl.envs.names import MARIO
 from element_rl.evaluate.checkpoints import evaluate
 from element_rl.storage.files import read_json_object, write_json
-from element_rl.studies.comparison import (
+from element_rl.studies.engine.analysis import (
+    SeedScores,
     by_environment,
     curves_of,
     mean_of,
     means_over_training,
     scores_of,
 )
+from element_rl.studies.engine.environments import ONLINE, kind_of_environment
 from element_rl.studies.engine.grid import Cell, Findings, FinishedCell, Scale, Study
 from element_rl.studies.engine.results import Table
 from element_rl.studies.engine.tables import improvement_table, score_table, sentences
-from element_rl.studies.tasks import (
-    A3C,
-    EXPLORERS,
-    ONLINE,
-    RANDOM,
-    SCALES,
-    explorer,
-    online,
-    random,
-)
+from element_rl.studies.engine.tasks import EXPLORERS, RANDOM, SCALES, explorer, online, random
 from element_rl.training.offline import OfflineConfig
 
 EPISODES = 10  # of each agent that learned online, to know what it has reached
+TITLE = "Scores: 0 a random policy, 1 SAC (on screens A3C) online"
 REFERENCE = "reference.json"  # in the folder of its run: what it has reached
+# the paper's table, by EXPLORERS: 5,000,000 steps of exploration and 1,000,000 samples
 PAPER = {
-    "Hopper-v5": (
-        "0.516 ± 0.075",
-        "0.271 ± 0.073",
-        "0.391 ± 0.040",
-        "0.469 ± 0.051",
-        "0.534 ± 0.076",
-    ),
-    "Walker2d-v5": (
-        "0.212 ± 0.043",
-        "0.106 ± 0.036",
-        "0.201 ± 0.082",
-        "0.111 ± 0.024",
-        "0.120 ± 0.059",
-    ),
-    "Ant-v5": ("0.142 ± 0.072", "0.110 ± 0.023", "0.107 ± 0.026", "0.137 ± 0.347", "0.126 ± 0.018"),
-    "Humanoid-v4": (
-        "0.373 ± 0.048",
-        "0.256 ± 0.031",
-        "0.131 ± 0.054",
-        "0.071 ± 0.036",
-        "0.100 ± 0.081",
-    ),
-    MARIO: ("0.481 ± 0.012", "0.359 ± 0.023", "0.423 ± 0.026", "0.402 ± 0.208", "0.352 ± 0.159"),
-}  # its table, by EXPLORERS: 5,000,000 steps of exploration and 1,000,000 samples
+    "Hopper-v5": "0.516 ± 0.075, 0.271 ± 0.073, 0.391 ± 0.040, 0.469 ± 0.051, 0.534 ± 0.076",
+    "Walker2d-v5": "0.212 ± 0.043, 0.106 ± 0.036, 0.201 ± 0.082, 0.111 ± 0.024, 0.120 ± 0.059",
+    "Ant-v5": "0.142 ± 0.072, 0.110 ± 0.023, 0.107 ± 0.026, 0.137 ± 0.347, 0.126 ± 0.018",
+    "Humanoid-v4": "0.373 ± 0.048, 0.256 ± 0.031, 0.131 ± 0.054, 0.071 ± 0.036, 0.100 ± 0.081",
+    MARIO: "0.481 ± 0.012, 0.359 ± 0.023, 0.423 ± 0.026, 0.402 ± 0.208, 0.352 ± 0.159",
+}
 
 
-def cells(scale: Scale) -> list[Cell]:
-    return [cell for env in scale.envs for cell in _cells_of(env, scale)]
-
-
-def _cells_of(env: str, scale: Scale) -> list[Cell]:
+def cells_of(env: str, scale: Scale) -> list[Cell]:
     sources = [*(explorer(env, method, scale) for method in EXPLORERS), random(env, scale)]
     datasets = [_dataset(env, cell, scale) for cell in sources]
     learners = [_learner(env, cell, scale) for cell in datasets]
@@ -116,7 +86,8 @@ def _learner(env: str, dataset: Cell, scale: Scale) -> Cell:
 def _weight(env: str, scale: Scale) -> float:
     """How much CQL keeps to its data there."""
     learner = OfflineConfig(("any",), **scale.on(env).offline_options)
-    return (learner.discrete_cql if is_screen(env) else learner.cql).conservative_weight
+    settings = getattr(learner, kind_of_environment(env).offline_learner)
+    return float(settings.conservative_weight)
 
 
 def _dataset_id(env: str, method: str) -> str:
@@ -128,29 +99,32 @@ def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
     references = {env: _references(entries) for env, entries in by_environment(done).items()}
     scores = _scores(scores_of(learners, "extrinsic_return"), references)
     throughout = _scores(means_over_training(learners, "extrinsic_return"), references)
+    missing = {env: reason for env, ends in references.items() if (reason := _no_scores(ends))}
     return Findings(
         sentences=sentences(scores, "teaches more than", "teaches less than"),
         notes=(
             *(
                 f"{env}: {scale.on(env).samples:,} samples per seed, from all checkpoints of the "
-                "explorers alike; "
-                f"{scale.on(env).updates:,} updates, conservative weight {_weight(env, scale):g}."
+                f"explorers alike; {scale.on(env).updates:,} updates, conservative weight "
+                f"{_weight(env, scale):g}."
                 for env in references
             ),
             "A score is of the last tenth of the updates. A policy learned offline can differ much "
-            "from one evaluation to the "
-            "next: the mean over all of learning is steadier, and counts the beginning too.",
+            "from one evaluation to the next: the mean over all of learning is steadier, and "
+            "counts the beginning too.",
             "The paper's scores are after 5,000,000 steps of exploration, with 1,000,000 samples.",
-            *(f"{env} has no scores: {reason}." for env, ends in references.items() if (reason := _no_scores(ends))),
+            *(f"{env} has no scores: {reason}." for env, reason in missing.items()),
         ),
         tables=(
-            _beside_the_paper(score_table("scores", "Scores: 0 a random policy, 1 SAC (on screens A3C) online", "score", scores)),
+            _beside_the_paper(score_table("scores", TITLE, "score", scores)),
             improvement_table("improvement", "Is ELEMENT's data better to learn from?", scores),
-            score_table("scores_throughout", "Scores, mean over all of learning", "score", throughout),
+            score_table(
+                "scores_throughout", "Scores, mean over all of learning", "score", throughout
+            ),
             _returns(learners, references),
         ),
         curves=curves_of(learners, "extrinsic_return", "task return", "updates"),
-    )  # fmt: skip
+    )
 
 
 # environment → returns of a random policy and of one learned online
@@ -176,22 +150,19 @@ def _reached(entry: FinishedCell) -> float:
     """The mean return of the final policies of a run; written down beside the run."""
     path = entry.run.path / REFERENCE
     if not path.exists():
-        last, drawn = entry.run.latest_checkpoint(), entry.cell.method == A3C
         (row,) = evaluate(
             entry.run,
             EPISODES,
-            deterministic=not drawn,
-            checkpoint=last,
+            deterministic=not kind_of_environment(entry.cell.env).draws_actions,
+            checkpoint=entry.run.latest_checkpoint(),
             out=entry.run.path / "reached",
         )
         write_json(path, row)
     return float(read_json_object(path)["extrinsic_return"])
 
 
-def _scores(
-    returns: Mapping[str, Mapping[str, np.ndarray]], references: References
-) -> dict[str, dict[str, np.ndarray]]:
-    """environment → method → one score per seed, of returns in the same form."""
+def _scores(returns: SeedScores, references: References) -> SeedScores:
+    """Scores of returns, where there are any."""
     return {
         env: {
             method: (of_seeds - ends[0]) / (ends[1] - ends[0])
@@ -220,7 +191,7 @@ def _beside_the_paper(table: Table) -> Table:
     printed = {
         (env, method): text
         for env, row in PAPER.items()
-        for method, text in zip(EXPLORERS, row, strict=True)
+        for method, text in zip(EXPLORERS, row.split(", "), strict=True)
     }
     rows = tuple((*row, printed.get((str(row[0]), str(row[1])))) for row in table.rows)
     return Table(table.name, table.title, (*table.columns, "paper: mean ± std"), rows, table.note)
@@ -257,7 +228,7 @@ STUDY = Study(
     "Explorers that know no task collect data; an agent learns the task from it without ever "
     "acting. How far does it come?",
     SCALES,
-    cells,
+    cells_of,
     analyse,
     references=(*ONLINE, RANDOM),
 )

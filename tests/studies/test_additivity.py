@@ -9,7 +9,8 @@ import pytest
 
 from element_rl.agents.sac import SACConfig
 from element_rl.runs.folder import RunError, RunFolder
-from element_rl.studies.additive_reward import (
+from element_rl.studies.additivity import additivity_parts, episodes_of
+from element_rl.studies.additivity.additive_reward import (
     BY_LENGTH,
     BY_STEP,
     MEAN,
@@ -19,7 +20,6 @@ from element_rl.studies.additive_reward import (
     episode_entropies,
     fit_additive_reward,
 )
-from element_rl.studies.additivity import additivity_parts, episodes_of
 from element_rl.training.off_policy.config import ExploreConfig, resolved
 from element_rl.training.off_policy.explore import Explorer, metric_columns
 

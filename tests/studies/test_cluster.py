@@ -28,7 +28,7 @@ from element_rl.agents.sac import SACConfig
 from element_rl.runs.folder import RunFolder
 from element_rl.studies import coverage
 from element_rl.studies.engine.grid import Cell, Scale, cell_folder, finished, is_done, record
-from element_rl.studies.engine.tables import csv_text
+from element_rl.studies.engine.table_text import csv_text
 from element_rl.training.off_policy.config import ExploreConfig
 
 SECONDS = 300.0  # that the program may take on a busy machine
@@ -53,7 +53,8 @@ CELLS = [
 ]
 needs_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None,
-    reason="NOT TESTED: studies on a cluster, for Ray is not installed: pip install 'element-rl[ray]'.",
+    reason="NOT TESTED: studies on a cluster, for Ray is not installed: "
+    "pip install 'element-rl[ray]'.",
 )
 
 
@@ -149,7 +150,7 @@ def test_nobody_listens(tmp_path: Path) -> None:
 
 
 def main(folder: Path) -> None:
-    """The program: a study here, the same on a cluster that loses a node, and one that is stopped."""
+    """The program: a study here, the same on a cluster that loses a node, one that is stopped."""
     import ray
     from ray.cluster_utils import Cluster
 

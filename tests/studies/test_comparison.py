@@ -8,18 +8,17 @@ import pytest
 
 from element_rl.runs.folder import RunFolder
 from element_rl.studies import coverage, episodic_entropy
-from element_rl.studies.comparison import (
-    BASELINES,
-    SCALES,
-    SMOKE,
-    cell_of,
+from element_rl.studies.engine import maps
+from element_rl.studies.engine.analysis import (
     curves_of,
     length_notes,
     maps_of,
     mean_of,
+    means_table,
     scores_of,
 )
 from element_rl.studies.engine.grid import FinishedCell
+from element_rl.studies.engine.methods import BASELINES, SCALES, SMOKE, cell_of
 from element_rl.studies.engine.results import Frame
 
 BOUNDS = [[-50.0, 50.0], [-50.0, 50.0]]
@@ -65,6 +64,14 @@ def test_scores_and_means(tmp_path: Path) -> None:
     assert mean_of({"x": [None, None]}, "x") is None
 
 
+def test_means_as_a_table(tmp_path: Path) -> None:
+    done = [finished_run(tmp_path, "PointMaze-v0", method) for method in ("element", "rnd")]
+    quantities = {"cells": "coverage", "entropy": "episodic_entropy", "not there": "nothing"}
+    table = means_table("t", "T", done, quantities)
+    assert table.columns == ("environment", "method", "cells", "entropy", "not there")
+    assert table.rows[1] == ("PointMaze-v0", "rnd", 30.0, 3.0, None)
+
+
 def test_curves_are_averages_of_the_seeds(tmp_path: Path) -> None:
     done = [finished_run(tmp_path, "PointMaze-v0", "element")]
     (curves,) = curves_of(done, "coverage", "cells")
@@ -78,6 +85,7 @@ def test_curves_are_averages_of_the_seeds(tmp_path: Path) -> None:
     ]
     (series,) = curves.series
     assert series.x == (100.0, 130.0, 200.0)
+    assert series.ends == (20.0, 40.0)
     assert series.middle == (15.0, 19.5, 30.0)
     assert all(
         low <= value <= high
@@ -85,7 +93,7 @@ def test_curves_are_averages_of_the_seeds(tmp_path: Path) -> None:
     )
 
 
-def test_maps_show_the_planned_checkpoints(tmp_path: Path) -> None:
+def test_maps_show_the_planned_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = finished_run(tmp_path, "PointMaze-v0", "element")
     assert done.run.planned_checkpoints() == [100, 200]
     (map_,) = maps_of([done])
@@ -93,7 +101,8 @@ def test_maps_show_the_planned_checkpoints(tmp_path: Path) -> None:
     assert map_.frames[0] == Frame("100 steps", (50 * 100 + 10,), (2.0,))
     # what was visited before the run was stopped is still visited
     assert len(map_.frames[1].index) == 3
-    assert [frame.label for frame in maps_of([done], most_frames=1)[0].frames] == ["100 steps"]
+    monkeypatch.setattr(maps, "MOST_FRAMES", 1)
+    assert [frame.label for frame in maps_of([done])[0].frames] == ["100 steps"]
 
 
 def test_an_environment_without_a_map(tmp_path: Path) -> None:
@@ -121,11 +130,12 @@ def test_notes_say_how_the_memory_was_fed(tmp_path: Path) -> None:
 def test_the_two_comparisons_share_their_baselines(name: str) -> None:
     scale = SCALES[name]
     wide, deep = (
-        {cell.name: cell for cell in study.cells(scale)} for study in (coverage, episodic_entropy)
+        {cell.name: cell for cell in study.STUDY.cells(scale)}
+        for study in (coverage, episodic_entropy)
     )
     shared = wide.keys() & deep.keys()
     assert {wide[cell].method for cell in shared} == {*BASELINES, "random"}
     assert len(shared) == len(scale.envs) * 5
     assert len(wide) == len(deep) == len(scale.envs) * 7  # both forms of ELEMENT are not shared
-    other = {cell.name for cell in coverage.cells(SMOKE)} if name != "smoke" else set()
+    other = {cell.name for cell in coverage.STUDY.cells(SMOKE)} if name != "smoke" else set()
     assert not other & wide.keys()  # other settings are other cells

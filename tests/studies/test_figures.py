@@ -20,7 +20,7 @@ from element_rl.studies.engine.results import (
     Scatter,
     Series,
 )
-from element_rl.studies.figures import (
+from element_rl.studies.report.figures import (
     MOST_FRAMES,
     draw_curves,
     draw_maps,
@@ -31,6 +31,7 @@ from element_rl.studies.figures import (
 )
 
 METHODS = ("rnd", "element", "ngu", "re3", "rise", "random")
+SEEDS = 5
 NOTE = "Line: interquartile mean of 5 seeds. Band: 95 % bootstrap interval."
 
 
@@ -48,7 +49,9 @@ def make_curves(
         ]
         low = [None if value is None else value * 0.92 for value in values]
         high = [None if value is None else value * 1.07 for value in values]
-        series.append(Series(method, tuple(steps), tuple(values), tuple(low), tuple(high)))
+        ends = tuple((middle[-1] * np.linspace(0.92, 1.07, SEEDS)).tolist())
+        band = (tuple(low), tuple(high))
+        series.append(Series(method, tuple(steps), tuple(values), *band, ends))
     return Curves(
         f"{name}_{env}",
         f"{env} · 5 seeds",
@@ -184,6 +187,23 @@ def test_curves_show_line_and_band_and_gaps(results: Results) -> None:
     assert len(axes.collections) == len(METHODS)
 
 
+def test_every_seed_is_a_point_beside_the_lines(results: Results) -> None:
+    """A column for each method, in its colour, at the height of its seeds."""
+    curves = results.curves[0]
+    (axes,) = draw_curves([curves], series_styles(results)).axes
+    (strip,) = axes.child_axes
+    ends = {series.label: series.ends for series in curves.series}
+    names = sorted(METHODS, key=lambda name: (name == "random", name != "element"))
+    for column, (name, points) in enumerate(zip(names, strip.get_lines(), strict=True)):
+        assert points.get_color() == series_styles(results)[name]["color"]
+        np.testing.assert_array_equal(points.get_xdata(), [column] * SEEDS)
+        np.testing.assert_array_equal(points.get_ydata(), ends[name])
+    assert strip.get_ylim() == axes.get_ylim()
+    alone = dataclasses.replace(curves, series=curves.series[:1])
+    (axes,) = draw_curves([alone], series_styles(results)).axes
+    assert not axes.child_axes  # nothing is compared
+
+
 def test_panels_have_one_legend(results: Results) -> None:
     figure = draw_curves((*results.curves, *results.curves[:2]), series_styles(results))
     titles = [axes.get_title(loc="left") for axes in figure.axes if axes.get_visible()]
@@ -286,6 +306,15 @@ def test_paths_go_from_dark_to_light(results: Results) -> None:
         "1000k steps",
         "1200k steps",
     ]
+
+
+def test_paths_of_equal_labels_are_all_drawn() -> None:
+    """Checkpoints at 100,000 and 100,400 steps are both written as 100k."""
+    ways = (((0.0, 0.0), (1.0, 1.0)),)
+    twice = (PathGroup("100k steps", ways), PathGroup("100k steps", ways))
+    figure = draw_paths(Paths("p", "P", "x", "y", twice))
+    lines = [entry for entry in figure.axes[0].collections if isinstance(entry, LineCollection)]
+    assert len(lines) == 2
 
 
 def test_scatter_has_a_diagonal(results: Results) -> None:

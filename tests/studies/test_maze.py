@@ -13,7 +13,6 @@ import pytest
 from element_rl.entropy import kde_entropy
 from element_rl.envs.maze import MAZE, shallow_dead_ends
 from element_rl.memory import exact
-from element_rl.studies import maze_results
 from element_rl.studies.engine.results import read_results
 from element_rl.studies.maze import (
     AgentKind,
@@ -25,6 +24,7 @@ from element_rl.studies.maze import (
     state_rewards,
     visits_entropy,
 )
+from element_rl.studies.maze import results as maze_results
 
 TINY = MazeConfig(episodes=3, steps=40, seeds=2, snapshots=(1, 300), num_neighbours=3, updates=5)
 NUM_CELLS = len(MAZE.depth)

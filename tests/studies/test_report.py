@@ -16,9 +16,9 @@ from element_rl.studies.engine.results import (
     Results,
     write_results,
 )
-from element_rl.studies.figures import series_styles
 from element_rl.studies.report import embedded_json, page, write_report
 from element_rl.studies.report.drawings import colour_indices, drawings
+from element_rl.studies.report.figures import series_styles
 from element_rl.studies.report.html_tables import html_table
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from browser import Browser, open_browser
-from invented import METHODS, invented_results
+from invented import METHODS, SEEDS, invented_results
 from pages import EVIL, empty_results, one_map
 
 from element_rl.studies.engine.results import (
@@ -24,7 +24,10 @@ from element_rl.studies.engine.results import (
 )
 from element_rl.studies.report import write_report
 
-PIXELS = "[...document.querySelectorAll('figure.maps')[{group}].querySelectorAll('.area canvas')].map(c => c.toDataURL())"
+PIXELS = (
+    "[...document.querySelectorAll('figure.maps')[{group}].querySelectorAll('.area canvas')]"
+    ".map(c => c.toDataURL())"
+)
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +49,8 @@ def test_opens_from_disk_without_errors_or_requests(browser: Browser, study: str
     assert browser.requests() == [study]
     assert browser.evaluate("document.title").startswith("Coverage")
     assert browser.evaluate("document.querySelectorAll('polyline.line').length") == 2 * len(METHODS)
+    points = 2 * len(METHODS) * SEEDS
+    assert browser.evaluate("document.querySelectorAll('circle.end').length") == points
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -63,7 +68,10 @@ def test_readable_on_a_telephone_and_on_a_wide_screen(
     )
     assert browser.evaluate(columns) == map_columns
     # Drawings are made for the width they have: their letters are as large as they say.
-    scales = "[...document.querySelectorAll('.chart > svg, .area > svg')].map(s => s.clientWidth / s.viewBox.baseVal.width)"
+    scales = (
+        "[...document.querySelectorAll('.chart > svg, .area > svg')]"
+        ".map(s => s.clientWidth / s.viewBox.baseVal.width)"
+    )
     assert all(0.98 <= scale <= 1.02 for scale in browser.evaluate(scales))
     assert (
         browser.evaluate("parseFloat(getComputedStyle(document.querySelector('.tick')).fontSize)")
@@ -119,7 +127,10 @@ def test_cells_of_a_map_are_as_the_plane_says(browser: Browser, study: str) -> N
     """One unit is as long on both axes where the map says so, whatever stands beside it."""
     for width in (400, 1600):
         browser.open(study, width)
-        sizes = "[...document.querySelectorAll('.area canvas')].map(c => c.clientWidth / c.width / (c.clientHeight / c.height))"
+        sizes = (
+            "[...document.querySelectorAll('.area canvas')]"
+            ".map(c => c.clientWidth / c.width / (c.clientHeight / c.height))"
+        )
         ratios = browser.evaluate(sizes)
         # the robot on a plane, and the maze
         assert all(abs(ratio - 1) < 0.02 for ratio in ratios[:6] + ratios[12:])
@@ -133,7 +144,8 @@ def test_maps_can_be_played_and_read(browser: Browser, study: str) -> None:
         browser.evaluate("document.querySelector('figure.maps output').textContent") == "167k steps"
     )
     browser.evaluate("document.querySelector('.play').click()")
-    place = "(() => {const c = document.querySelector('.area canvas'); c.scrollIntoView({block: 'center', behavior: 'instant'});"
+    place = "(() => {const c = document.querySelector('.area canvas');"
+    place += "c.scrollIntoView({block: 'center', behavior: 'instant'});"
     box = browser.evaluate(
         f"{place} const b = c.getBoundingClientRect(); return [b.x, b.y, b.width, b.height]; }})()"
     )
@@ -151,7 +163,10 @@ def test_maps_can_be_played_and_read(browser: Browser, study: str) -> None:
 
 def test_a_legend_hides_and_shows(browser: Browser, study: str) -> None:
     browser.open(study)
-    lines = "[...document.querySelector('figure.curves').querySelectorAll('polyline.line')].map(l => l.dataset.label)"
+    lines = (
+        "[...document.querySelector('figure.curves').querySelectorAll('polyline.line')]"
+        ".map(l => l.dataset.label)"
+    )
     button = "document.querySelector('figure.curves .legend button')"
     assert browser.evaluate(lines) == list(METHODS)
     browser.evaluate(f"{button}.click()")

@@ -86,5 +86,5 @@ def test_something_else_is_refused_in_a_sentence(tmp_path) -> None:
     with pytest.raises(FileError, match="run `element study` first"):
         read_results(tmp_path)
     (tmp_path / "results.json").write_text('{"colour": "blue"}')
-    with pytest.raises(FileError, match="Results has no colour"):
+    with pytest.raises(FileError, match="Results has no setting 'colour'"):
         read_results(tmp_path)

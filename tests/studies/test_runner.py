@@ -49,7 +49,7 @@ from element_rl.training.on_policy.config import OnPolicyConfig
 SECONDS = 120.0  # that anything here may take on a busy machine
 SCALE = Scale(("PointMaze-v0",), 2, {"PointMaze-v0": 600})
 STUDY = Study(
-    "tiny", "Tiny", "Does it run?", {"smoke": SCALE}, lambda scale: CELLS, coverage.analyse
+    "tiny", "Tiny", "Does it run?", {"smoke": SCALE}, lambda env, scale: CELLS, coverage.analyse
 )
 
 
@@ -251,7 +251,7 @@ def test_a_cell_that_was_told_twice_still_writes_its_checkpoint(tmp_path: Path) 
 
 
 def test_who_will_not_wait_for_checkpoints_ends_the_cells(tmp_path: Path) -> None:
-    """The waiting is interrupted, as by a second Ctrl-C, while a cell takes no notice of anything."""
+    """The waiting is interrupted, as by a second Ctrl-C, while a cell takes no notice of it."""
     executor = Processes()
     deaf = subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(1000)"], stdin=subprocess.PIPE

@@ -24,19 +24,13 @@ from element_rl.envs.names import MARIO
 from element_rl.runs.folder import RunFolder
 from element_rl.runs.watching import Interrupted
 from element_rl.storage.files import read_arrays, to_json
-from element_rl.studies import (
-    coverage,
-    episodic_entropy,
-    offline,
-    screens,
-    tasks,
-    trajectories,
-    transfer,
-)
-from element_rl.studies.comparison import SMALL, SMOKE, cell_of
+from element_rl.studies import coverage, episodic_entropy, offline, trajectories, transfer
+from element_rl.studies.engine import tasks
 from element_rl.studies.engine.attempt import attempt, prepare
+from element_rl.studies.engine.episodes import act_on_frames, acted
 from element_rl.studies.engine.grid import Cell, Scale, cell_folder, finished, is_done, record
 from element_rl.studies.engine.jobs import job_from_json, job_to_json
+from element_rl.studies.engine.methods import SMALL, SMOKE, cell_of
 from element_rl.studies.engine.results import read_results
 from element_rl.studies.engine.runner import conclude
 from element_rl.studies.engine.so_far import so_far
@@ -101,7 +95,7 @@ def test_grids() -> None:
 def test_sizes() -> None:
     """Of screens and of robots beside each other; what is asked for is meant for both."""
     small = dataclasses.replace(
-        SMALL, screens=dataclasses.replace(screens.SMALL, steps={ROOMS: 500_000})
+        SMALL, screens=dataclasses.replace(SMALL.screens, steps={ROOMS: 500_000})
     )
     assert [
         (cell.seeds, cell.steps)
@@ -129,7 +123,7 @@ def test_jobs_come_back_from_json() -> None:
 
 
 def test_coverage(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Maps are as large as the environment's, in its unit; given again, the command runs nothing."""
+    """Maps are as large as the environment's, in its unit; the command again runs nothing."""
     results = read_results(out / "coverage")
     assert [(cell.method, cell.state) for cell in results.cells] == [
         ("encoder", "done"),
@@ -179,13 +173,13 @@ def test_trajectories(out: Path) -> None:
     assert (paths.x_label, paths.start) == ("x (tiles)", (6.5, 6.5))
     entry = finished(out, cells()[1])
     assert entry is not None
-    kept = trajectories.acted(entry, [300], trajectories.median_seed(entry), 200)[300]
-    again = screens.acted_on_screen(entry.run, 300, trajectories.median_seed(entry), 200)
+    agent = trajectories.median_seed(entry)
+    kept = acted(entry.run, [300], agent, 200)[300]
+    (_, other), (_, again) = act_on_frames(entry.run, [150, 300], agent, 200)
     assert [len(path) for path in kept] == [61, 61, 61, 21]
     assert all(np.array_equal(a, b) for a, b in zip(kept, again, strict=True))
     # a tile per step
     assert all(np.abs(np.diff(path, axis=0)).sum(axis=1).max() <= 1 for path in kept)
-    other = screens.acted_on_screen(entry.run, 150, trajectories.median_seed(entry), 200)
     assert not all(np.array_equal(a, b) for a, b in zip(kept, other, strict=True))
 
 

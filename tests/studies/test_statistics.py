@@ -1,4 +1,4 @@
-"""Statistics against numbers worked out by hand, against SciPy, and against what intervals promise."""
+"""Statistics against numbers worked out by hand, SciPy, and what intervals promise."""
 
 import time
 from functools import partial
@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from element_rl.studies.engine.statistics import (
     curve_with_interval,
+    holm,
     interquartile_mean,
     mean_and_std,
+    permutation_p_value,
     probability_of_improvement,
     stratified_bootstrap,
 )
@@ -104,10 +106,6 @@ def test_the_same_seed_gives_the_same_interval() -> None:
     scores = [RANDOM.normal(size=7), RANDOM.normal(size=4)]
     assert stratified_bootstrap(scores, seed=3) == stratified_bootstrap(scores, seed=3)
     assert stratified_bootstrap(scores, seed=3) != stratified_bootstrap(scores, seed=4)
-    other = [RANDOM.normal(size=7), RANDOM.normal(size=3)]
-    assert probability_of_improvement(scores, other, seed=3) == probability_of_improvement(
-        scores, other, seed=3
-    )
 
 
 def test_probability_of_improvement_by_hand() -> None:
@@ -115,8 +113,50 @@ def test_probability_of_improvement_by_hand() -> None:
     # 1>0; 2=2, 2>0; 3>2, 3>0: (1 + 1.5 + 2) / 6
     assert probability_of_improvement([x], [y]).value == pytest.approx(0.75)
     assert probability_of_improvement([x, x], [y, x]).value == pytest.approx((0.75 + 0.5) / 2)
-    assert probability_of_improvement([x + 10], [y]) == (1.0, 1.0, 1.0)
-    assert probability_of_improvement([y], [x + 10]) == (0.0, 0.0, 0.0)
+    assert probability_of_improvement([x + 10], [y]).value == 1.0
+
+
+def newcombe_by_hand(value: float, theta: float, runs_x: int, runs_y: int) -> float:
+    """(θ̂ − θ)² − z² V(θ), which is 0 at the limits."""
+    spare = (runs_x + runs_y) / 2 - 1
+    shape = 1 + spare * (1 - theta) / (2 - theta) + spare * theta / (1 + theta)
+    return (value - theta) ** 2 - 1.959964**2 * theta * (1 - theta) * shape / (runs_x * runs_y)
+
+
+def test_the_interval_of_improvement_by_hand() -> None:
+    """At θ̂ = 1 with five runs a side, 1 − θ = z² θ (1 + 4 (1 − θ)/(2 − θ) + 4 θ/(1 + θ)) / 25. For
+    θ = 0.6427 the bracket is 1 + 1.05297 + 1.56503 = 3.618, and both sides are 0.3573."""
+    separated = probability_of_improvement([np.arange(5) + 9.0], [np.arange(5.0)])
+    assert separated == pytest.approx((1.0, 0.6427, 1.0), abs=1e-4)
+    turned = probability_of_improvement([np.arange(5.0)], [np.arange(5) + 9.0])
+    assert turned == pytest.approx((0.0, 0.0, 1 - 0.6427), abs=1e-4)
+    x, y = np.array([3.0, 5.0, 7.0, 8.0]), np.array([1.0, 2.0, 4.0, 6.0, 7.0, 9.0])
+    estimate = probability_of_improvement([x], [y])
+    assert estimate.value == pytest.approx((2 + 3 + 4.5 + 5) / 24)
+    for limit in estimate[1:]:
+        assert newcombe_by_hand(estimate.value, limit, 4, 6) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_the_interval_over_strata_adds_squares() -> None:
+    """MOVER: three strata alike are as far from their mean as one over √3."""
+    x, y = np.arange(5) + 9.0, np.arange(5.0)
+    one, three = (probability_of_improvement([x] * n, [y] * n) for n in (1, 3))
+    assert 1 - three.low == pytest.approx((1 - one.low) / 3**0.5)
+    assert three.value == three.high == 1.0
+
+
+@pytest.mark.parametrize(("truth", "runs"), [(0.86, 5), (0.96, 5), (0.5, 5), (0.96, 10)])
+def test_the_interval_of_improvement_holds_the_truth(truth: float, runs: int) -> None:
+    """Of normal scores that beat the others with this probability. The bootstrap missed 0.86 in
+    22 % and 0.96 in 58 % of the cases with five runs a side."""
+    random = np.random.default_rng(7)
+    shift = scipy.stats.norm.ppf(truth) * 2**0.5
+    missed = 0
+    for _ in range(500):
+        x, y = random.normal(shift, size=runs), random.normal(size=runs)
+        estimate = probability_of_improvement([x], [y])
+        missed += not estimate.low <= truth <= estimate.high
+    assert missed / 500 <= 0.08
 
 
 def test_probability_of_improvement_is_mann_whitneys() -> None:
@@ -126,14 +166,39 @@ def test_probability_of_improvement_is_mann_whitneys() -> None:
     assert estimate.value == pytest.approx(expected)
     assert estimate.low < expected < estimate.high
 
-    def improvement(x: np.ndarray, y: np.ndarray) -> float:
-        return float(np.mean(np.sign(x[:, None] - y[None, :]) + 1) / 2)
 
-    theirs = scipy.stats.bootstrap(
-        (x, y), improvement, n_resamples=5_000, method="percentile", vectorized=False, rng=1
-    ).confidence_interval
-    assert abs(estimate.low - theirs.low) < 0.04
-    assert abs(estimate.high - theirs.high) < 0.04
+def test_p_values_by_hand() -> None:
+    """Of the ten ways to deal out 1 to 5 as three and two, two are as far apart as 1 2 3 | 4 5."""
+    assert permutation_p_value([np.array([1, 2, 3])], [np.array([4, 5])]) == pytest.approx(0.2)
+    five, others = np.arange(5) + 9.0, np.arange(5.0)
+    assert permutation_p_value([five], [others]) == pytest.approx(2 / 252)
+    # in both strata the same side wins: 2 of 252 × 252
+    assert permutation_p_value([five] * 2, [others] * 2) == pytest.approx(2 / 252**2)
+    # in one it wins and in the other it loses: nothing is nearer to ½
+    assert permutation_p_value([five, others], [others, five]) == pytest.approx(1.0)
+    assert permutation_p_value([np.ones(3)], [np.ones(4)]) == pytest.approx(1.0)
+
+
+def test_p_values_are_scipys() -> None:
+    x, y = RANDOM.normal(0.5, size=6), RANDOM.normal(size=5)
+    expected = scipy.stats.mannwhitneyu(x, y, method="exact").pvalue
+    assert permutation_p_value([x], [y]) == pytest.approx(expected)
+    tied = (RANDOM.integers(0, 4, size=5), RANDOM.integers(1, 5, size=4))
+
+    def distance(x: np.ndarray, y: np.ndarray) -> float:
+        return abs(float(np.mean(np.sign(x[:, None] - y[None, :]))))
+
+    test = scipy.stats.permutation_test(
+        tied, distance, n_resamples=np.inf, alternative="greater", vectorized=False
+    )
+    assert permutation_p_value([tied[0]], [tied[1]]) == pytest.approx(test.pvalue)
+
+
+def test_holm_by_hand() -> None:
+    """0.005 · 4, 0.01 · 3, 0.03 · 2; 0.04 · 1 is less than the one before it, which counts."""
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.9, 0.6]) == [1.0, 1.0]
+    assert holm([]) == []
 
 
 def test_a_curve_is_its_steps() -> None:
@@ -169,3 +234,5 @@ def test_nothing_to_average_is_said() -> None:
         interquartile_mean(np.ones(0))
     with pytest.raises(ValueError, match="same strata"):
         probability_of_improvement([np.ones(2)], [])
+    with pytest.raises(ValueError, match="at least one run of either side"):
+        permutation_p_value([np.ones(2)], [np.ones(0)])

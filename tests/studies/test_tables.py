@@ -9,17 +9,20 @@ import pytest
 from rich.console import Console
 
 from element_rl.studies.engine.results import Results, Table
-from element_rl.studies.engine.tables import (
-    aggregate_table,
+from element_rl.studies.engine.table_text import (
     cell_text,
     csv_text,
     file_stem,
-    improvement_table,
     markdown,
-    score_table,
-    sentences,
     show_tables,
     write_tables,
+)
+from element_rl.studies.engine.tables import (
+    aggregate_table,
+    comparisons,
+    improvement_table,
+    score_table,
+    sentences,
 )
 
 SCORES = {
@@ -123,9 +126,10 @@ def test_numbers_read_well(cell: str | float | int | None, text: str) -> None:
 
 
 def test_scores() -> None:
-    table = score_table("cells", "Cells", "cells", SCORES, ["element", "random", "re3"])
+    scores = {**SCORES, "Walker2d-v5": {"re3": np.array([1.0, 2.0])}}
+    table = score_table("cells", "Cells", "cells", scores)
     rows = {(row[0], row[1]): row for row in table.rows}
-    assert list(rows)[:3] == [("Ant-v5", "element"), ("Ant-v5", "random"), ("Ant-v5", "re3")]
+    assert [method for _, method in list(rows)[:4]] == ["element", "rnd", "random", "re3"]
     _, _, seeds, average, middle, low, high = rows["Ant-v5", "element"]
     assert seeds == 5
     assert average == "2,150 ± 111.8"
@@ -143,9 +147,9 @@ def test_scores() -> None:
     )  # one run has no interval
 
 
-def test_the_same_seed_makes_the_same_table() -> None:
-    assert score_table("n", "t", "u", SCORES, seed=1) == score_table("n", "t", "u", SCORES, seed=1)
-    assert score_table("n", "t", "u", SCORES, seed=1) != score_table("n", "t", "u", SCORES, seed=2)
+def test_the_same_scores_make_the_same_tables() -> None:
+    assert score_table("n", "t", "u", SCORES) == score_table("n", "t", "u", SCORES)
+    assert improvement_table("n", "t", SCORES) == improvement_table("n", "t", SCORES)
 
 
 def test_scores_that_are_not_finite_are_left_out() -> None:
@@ -154,21 +158,29 @@ def test_scores_that_are_not_finite_are_left_out() -> None:
 
 
 def test_improvement_per_environment_and_over_all() -> None:
-    table = improvement_table("p", "P", SCORES, ["element", "rnd", "re3"])
+    scores = {**SCORES, "Walker2d-v5": {"re3": np.array([1.0, 2.0])}}
+    table = improvement_table("p", "P", scores)
+    assert table.columns[3:] == ("P(better)", "95 % from", "to", "p", "p, corrected")
     rows = {(row[0], row[2]): row[3:] for row in table.rows}
-    assert rows["Ant-v5", "rnd"] == (1.0, 1.0, 1.0)
+    better, low, high, p_value, corrected = rows["Ant-v5", "rnd"]
+    assert (better, high) == (1.0, 1.0)
+    assert low == pytest.approx(0.6427, abs=1e-4)  # all runs are separated, and still it has width
+    assert p_value == pytest.approx(2 / 252)
+    # Two others in two environments and over both are six comparisons; this p-value is smallest.
+    assert corrected == pytest.approx(6 * 2 / 252)
+    assert "for the 6 comparisons of this table" in table.note
     # 130 wins over 4, 120 over 3, 110 over 1, 100 over none
     assert rows["Hopper-v5", "rnd"][0] == pytest.approx(8 / 16)
     assert rows["all", "rnd"][0] == pytest.approx((1 + 8 / 16) / 2)
-    assert rows["all", "re3"] == (None, None, None)
+    assert rows["all", "re3"] == (None,) * 5
     assert "all" not in {
         row[0] for row in improvement_table("p", "P", {"Ant-v5": SCORES["Ant-v5"]}).rows
     }
 
 
 def test_aggregate_over_environments() -> None:
-    table = aggregate_table("a", "A", SCORES, "random", ["element", "rnd", "re3"])
-    element, rnd, re3 = table.rows
+    scores = {**SCORES, "Walker2d-v5": {"re3": np.array([1.0, 2.0])}}
+    element, rnd, _, re3 = aggregate_table("a", "A", scores, "random").rows
     divided = np.sort([2.1, 2.0, 2.2, 2.15, 2.3, 2.0, 2.2, 2.4, 2.6])
     weights = np.array([0, 0, 0.75, 1, 1, 1, 0.75, 0, 0]) / 4.5
     assert element[:3] == ("element", 2, 9)
@@ -181,18 +193,37 @@ def test_aggregate_over_environments() -> None:
         )
 
 
+def without_random(scores: dict[str, dict[str, np.ndarray]]) -> dict[str, dict[str, np.ndarray]]:
+    return {
+        env: {name: methods[name] for name in ("element", "rnd")} for env, methods in scores.items()
+    }
+
+
 def test_sentences_say_who_is_ahead() -> None:
-    ahead, even = sentences(SCORES, "covers more than", "covers less than", ["element", "rnd"])
+    scores = without_random(SCORES)
+    ahead, even = sentences(scores, "covers more than", "covers less than")
     assert ahead.startswith("On Ant-v5 element covers more than rnd: IQM 2,150 (2,0")
     assert " against 1,200 (1,1" in ahead
-    assert ahead.endswith(", P(better) 1.00 (1.00 to 1.00).")
+    assert ahead.endswith(", P(better) 1.00 (0.64 to 1.00), p 0.008, corrected 0.024.")
     assert even.startswith(
         "On Hopper-v5 there is no clear difference between element and rnd: IQM 115.0 ("
     )
-    (behind,) = sentences(
-        {"Ant-v5": SCORES["Ant-v5"]}, "beats", "loses to", ["rnd", "element"], ours="rnd"
-    )
+    (behind,) = sentences({"Ant-v5": scores["Ant-v5"]}, "beats", "loses to", ours="rnd")
     assert behind.startswith("On Ant-v5 rnd loses to element: IQM 1,200 (")
+
+
+def test_one_of_many_comparisons_claims_less() -> None:
+    """Seven pairs of five runs, one completely separated: 7 · 2/252 is above 0.05."""
+    runs = {f"m{n}": np.arange(5.0) + 10 for n in range(6)}
+    scores = {"Ant-v5": {"element": np.arange(5.0) + 10, "rnd": np.arange(5.0), **runs}}
+    first, *others = comparisons(scores, "element")
+    assert first.p_value == pytest.approx(2 / 252)
+    assert first.corrected == pytest.approx(7 * 2 / 252)
+    assert [entry.corrected for entry in others] == [1.0] * 6
+    said = sentences(scores, "covers more than")[0]
+    assert said.startswith(
+        "On Ant-v5 element covers more than rnd, though not clearly, as one of 7 comparisons: IQM "
+    )
 
 
 def test_sentences_of_few_runs_claim_nothing() -> None:
@@ -209,9 +240,9 @@ def test_sentences_of_few_runs_claim_nothing() -> None:
         "On Ant-v5 3 and 3 runs are too few to tell element from rnd: IQM 6.000 ("
     )
     (single,) = sentences({"e": {"element": np.array([2.0]), "rnd": np.array([1.0])}})
-    assert (
-        single
-        == "On e 1 and 1 runs are too few to tell element from rnd: IQM 2.000 against 1.000, P(better) 1.00."
+    assert single == (
+        "On e 1 and 1 runs are too few to tell element from rnd: IQM 2.000 against 1.000, "
+        "P(better) 1.00 (0.21 to 1.00), p 1.000, corrected 1.000."
     )
 
 

@@ -17,8 +17,9 @@ from element_rl.datasets.minari_files import read_dataset
 from element_rl.evaluate.checkpoints import evaluate
 from element_rl.runs.folder import RunFolder
 from element_rl.storage.files import to_json
-from element_rl.studies import offline, tasks, transfer
-from element_rl.studies.comparison import mean_over_training, means_over_training, scores_of
+from element_rl.studies import offline, transfer
+from element_rl.studies.engine import tasks
+from element_rl.studies.engine.analysis import mean_over_training, means_over_training, scores_of
 from element_rl.studies.engine.attempt import attempt, prepare
 from element_rl.studies.engine.grid import (
     Cell,
@@ -96,7 +97,7 @@ def test_grids() -> None:
         cell.name for cell in cells("transfer")[:2]
     }
     assert [cell.seeds for cell in cells("offline")] == [2] * 7
-    everything = offline.cells(tasks.SMALL)
+    everything = offline.STUDY.cells(tasks.SMALL)
     assert len({cell.name for cell in everything}) == len(everything) == 3 * 19
 
 
@@ -105,7 +106,7 @@ def test_names_tell_of_all_that_went_before() -> None:
     difference."""
     ours, others = (
         cells("offline"),
-        offline.cells(dataclasses.replace(SCALE, steps={"Pendulum-v1": 700})),
+        offline.STUDY.cells(dataclasses.replace(SCALE, steps={"Pendulum-v1": 700})),
     )
     of = {(cell.method, type(cell.config)): cell for cell in others}
     for cell in (ours[3], ours[5]):
@@ -216,7 +217,7 @@ def test_transfer_is_compared_with_learning_from_nothing(out: Path) -> None:
 
 
 def test_learners_with_other_settings_are_other_cells_on_the_same_explorers() -> None:
-    """Only those who learn: what they learn from, and those they are measured by, are done already."""
+    """Only those who learn: what they learn from, and what they are measured by, are done."""
     for study, name, other in (
         (transfer.STUDY, "transfer", tasks.with_learning(SCALE, anchor=1.0, anchor_halflife=500.0)),
         (offline.STUDY, "offline", tasks.with_learning(SCALE, conservative_weight=0.5)),

@@ -125,8 +125,8 @@ class RayTasks:
             if needed is not None and needed > (most := self._most(resource)):
                 print(
                     f"No node of the cluster has {needed:g} {resource}s now (the most is "
-                    f"{most:g}): cells wait until one joins, "
-                    f"unless you stop this and give {option} less.",
+                    f"{most:g}): cells wait until one joins, unless you stop this and give "
+                    f"{option} less.",
                     file=sys.stderr,
                 )
 
@@ -137,7 +137,7 @@ class RayTasks:
 
 
 def _knock(address: str) -> None:
-    """Raises an OSError where nobody listens, which Ray itself would find out after minutes only."""
+    """Raises an OSError where nobody listens; Ray itself would find that out after minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
@@ -160,7 +160,8 @@ def _attempt_on_node(folder: str, gpus: float) -> str:
         attempt(Path(folder), asked.exists, PATIENCE)
     except Interrupted:
         return ""
-    except Exception as error:  # whatever it is, the driver reports it; raised here, Ray would wrap it in pages of its own
+    except Exception as error:
+        # The driver reports it, whatever it is; raised here, Ray would wrap it in pages of its own.
         with (Path(folder) / LOG).open("a") as log:
             traceback.print_exc(file=log)
         return f"{type(error).__name__}: {error}"

@@ -1,7 +1,9 @@
 """What a study is: a grid of cells, and what is made of them when they are done.
 
-    OUT/cells/Ant-v5-rnd-3f2a91c0/    a run folder per cell, shared by all studies in OUT that contain the cell
-    OUT/coverage/                     results of one study: results.json, tables, figures, report.html
+    OUT/cells/Ant-v5-rnd-3f2a91c0/    a run folder per cell, shared by all studies in OUT that
+                                      contain the cell
+    OUT/coverage/                     results of one study: results.json, tables, figures,
+                                      report.html
 
 A cell is a population run, or something made of the runs of other cells (`jobs.py` says what there
 is): those it `needs`, which are done before it. A cell's folder is named after its environment,
@@ -21,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from element_rl.envs.make import is_screen
 from element_rl.runs.folder import RunFolder
 from element_rl.storage.files import read_json_object, to_json
+from element_rl.studies.engine.environments import shows_frames
 from element_rl.studies.engine.jobs import Job, agents_of, environments_of, label_of, sees_frames
 from element_rl.studies.engine.results import CellRecord, Curves, Map, Paths, Scatter, Table
 from element_rl.training.off_policy.config import ExploreConfig
@@ -59,7 +61,7 @@ class Scale:
 
     def on(self, env: str) -> "Scale":
         """The scale for an environment: another one where it shows images."""
-        return self.screens if self.screens is not None and is_screen(env) else self
+        return self.screens if self.screens is not None and shows_frames(env) else self
 
 
 @dataclass(frozen=True)
@@ -141,18 +143,23 @@ class Findings:
 
 @dataclass(frozen=True)
 class Study:
-    """An experiment. `cells` makes its grid at a scale; `analyse` gets the cells that are done."""
+    """An experiment. `cells_of` makes the grid of an environment at a scale; `analyse` gets the
+    cells that are done."""
 
     name: str
     title: str
     question: str
     scales: Mapping[str, Scale]
-    cells: Callable[[Scale], Sequence[Cell]]
+    cells_of: Callable[[str, Scale], Sequence[Cell]]
     analyse: Callable[[Sequence[FinishedCell], Scale], Findings]
     # whether it asks where the agents have been, which not every environment tells
     needs_map: bool = False
     # methods by which all others are measured: in the grid whatever else is chosen
     references: tuple[str, ...] = ()
+
+    def cells(self, scale: Scale) -> list[Cell]:
+        """The grid of all environments of a scale."""
+        return [cell for env in scale.envs for cell in self.cells_of(env, scale)]
 
 
 def with_needs(cells: Sequence[Cell]) -> list[Cell]:

@@ -135,7 +135,7 @@ def perform(job: Job, folder: Path, stop: Callable[[], bool], patience: float) -
 
 
 def _collect(job: CollectConfig, stop: Callable[[], bool]) -> None:
-    """A dataset in this folder, and beside it what every cell leaves: its settings and a summary."""
+    """A dataset in this folder, and beside it the settings and the summary that every cell has."""
     began = time.perf_counter()
     if not Path("config.json").exists():
         RunFolder.create(Path(), {"kind": _kind(job), "settings": asdict(job)})

@@ -1,27 +1,26 @@
-"""What a study came to: numbers, curves, maps and paths, with where they come from, in one JSON
+"""The results of a study: numbers, curves, maps and paths, with where they come from, in one JSON
 file.
 
-A study's analysis makes a `Results`; tables (`tables.py`), figures (`figures.py`) and the page
-(`report/`) are made from it and from nothing else. So a report can be drawn again, elsewhere,
+A study's analysis makes a `Results`; the files of its tables (`table_text.py`), the figures and the
+page (`report/`) are made from it and from nothing else. So a report can be drawn again, elsewhere,
 without the runs.
 """
 
 import json
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Num
 
 from element_rl.storage.files import FileError, read_json_object, to_json, write_text
+from element_rl.storage.settings import settings_from_json
 
 FILE = "results.json"
-COUNTED = (
-    "coverage",
-    "episode_length",
-    "memory_size",
-)  # columns of metrics that are numbers of cells, steps and states
+# columns of metrics that are numbers of cells, steps and states
+COUNTED = ("coverage", "episode_length", "memory_size")
 
 
 @dataclass(frozen=True)
@@ -44,6 +43,23 @@ class Series:
     middle: tuple[float | None, ...]
     low: tuple[float | None, ...] = ()  # empty: no band
     high: tuple[float | None, ...] = ()
+    ends: tuple[float, ...] = ()  # the last value of every seed, where there are several
+
+    @staticmethod
+    def of(
+        label: str,
+        x: Num[np.ndarray, " T"],
+        curve: Iterable[Float[np.ndarray, " T"]],
+        seeds: Float[np.ndarray, "R T"],
+    ) -> "Series":
+        """A line of its middle, or of its middle, low and high, with six digits."""
+        last = seeds[:, -1] if seeds.shape[1] and len(seeds) > 1 else np.zeros(0)
+        parts = [
+            tuple(float(f"{value:.6g}") for value in part)
+            for part in (last[np.isfinite(last)], *curve)
+        ]
+        ends, middle, low, high = (*parts, (), ())[:4]
+        return Series(label, tuple(map(float, x)), middle, low, high, ends)
 
 
 @dataclass(frozen=True)
@@ -73,9 +89,13 @@ class Frame:
         """The cells of a grid [columns, rows] that are neither 0 nor NaN."""
         flat = np.asarray(grid, np.float64).reshape(-1)
         index = np.flatnonzero(np.isfinite(flat) & (flat != 0))
-        return Frame(
-            label, tuple(index.tolist()), tuple(float(f"{value:.5g}") for value in flat[index])
-        )
+        return Frame.at(label, index, flat[index])
+
+    @staticmethod
+    def at(label: str, index: Num[np.ndarray, " N"], values: Float[np.ndarray, " N"]) -> "Frame":
+        """Cells with these indices and values, of which some may be 0."""
+        rounded = tuple(float(f"{value:.5g}") for value in values)
+        return Frame(label, tuple(index.tolist()), rounded)
 
     def grid(self, shape: tuple[int, int]) -> Float[np.ndarray, "X Y"]:
         """The grid again, with NaN where it is empty."""
@@ -179,6 +199,14 @@ class Results:
     settings: dict[str, Any] = field(default_factory=dict)  # of the study and of every cell
     provenance: dict[str, Any] = field(default_factory=dict)  # versions, commit, hardware, date
 
+    def map_groups(self) -> list[tuple[Map, ...]]:
+        """The maps that have frames by their group, in order; a map without a group is alone."""
+        groups: dict[tuple[str, int], list[Map]] = {}
+        for position, entry in enumerate(self.maps):
+            if entry.frames:
+                groups.setdefault((entry.group, -1 if entry.group else position), []).append(entry)
+        return [tuple(maps) for maps in groups.values()]
+
 
 def write_results(folder: Path, results: Results) -> Path:
     """Writes results.json into a study's folder."""
@@ -193,41 +221,8 @@ def read_results(folder: Path) -> Results:
     path = folder / FILE
     stored = read_json_object(path, "run `element study` first, or name the folder that it printed")
     try:
-        return _made(Results, stored)
+        return settings_from_json(Results, stored)
     except (TypeError, KeyError, ValueError) as error:
         raise FileError(
             f"The file {path} holds no results of a study ({error}): run `element study` again."
         ) from error
-
-
-_PARTS: dict[str, type] = {
-    "tables": Table,
-    "curves": Curves,
-    "series": Series,
-    "maps": Map,
-    "frames": Frame,
-    "paths": Paths,
-    "scatters": Scatter,
-    "cells": CellRecord,
-}
-_GROUPS: dict[type, type] = {Paths: PathGroup, Scatter: PointGroup}
-
-
-def _made(kind: type, values: dict[str, Any]) -> Any:
-    """A dataclass of this file from its JSON."""
-    known = {entry.name for entry in fields(kind)}
-    if unknown := sorted(set(values) - known):
-        raise ValueError(f"{kind.__name__} has no {', '.join(unknown)}")
-    return kind(**{name: _value(kind, name, value) for name, value in values.items()})
-
-
-def _value(kind: type, name: str, value: Any) -> Any:
-    if name == "groups":
-        return tuple(_made(_GROUPS[kind], entry) for entry in value)
-    if name in _PARTS and not (kind is PathGroup and name == "paths"):
-        return tuple(_made(_PARTS[name], entry) for entry in value)
-    return _tuples(value) if isinstance(value, list) else value
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(entry) for entry in value) if isinstance(value, list) else value

@@ -33,11 +33,9 @@ from element_rl.studies.engine.grid import (
     steps_done,
 )
 from element_rl.studies.engine.jobs import is_preparation
-from element_rl.studies.engine.results import Results, write_results
+from element_rl.studies.engine.results import Results
 from element_rl.studies.engine.so_far import so_far
-from element_rl.studies.engine.tables import write_tables
-from element_rl.studies.figures import draw_results
-from element_rl.studies.report import write_report
+from element_rl.studies.report import write_everything
 
 POLL_SECONDS = 0.5
 # what JAX takes of a GPU's memory at once; three quarters, if not told
@@ -46,10 +44,8 @@ NO_AUTOTUNING = (
     "--xla_gpu_enable_triton_gemm=false --xla_gpu_autotune_level=0 "
     "--xla_gpu_experimental_enable_fusion_autotuner=false"
 )
-KNOWN_TO = (
-    "0.10.",
-    "0.11.",
-)  # versions of jaxlib that take these flags; a program ends at a flag that is not known
+# versions of jaxlib that take these flags; a program ends at a flag that is not known
+JAXLIB_WITH_FLAGS = ("0.10.", "0.11.")
 
 
 @dataclass(frozen=True)
@@ -103,14 +99,13 @@ class Processes:
             share |= compiler_flags(cell, self.together)
             # A session of its own: Ctrl-C reaches this process only, which tells the cells in its
             # own time.
-            surroundings = share | dict(os.environ)
             self.processes[folder] = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env=surroundings,
+                env=share | dict(os.environ),
             )
 
     def running(self) -> list[Path]:
@@ -218,7 +213,7 @@ def compiler_flags(cell: Cell, together: int) -> dict[str, str]:
 
     Only of robots: what it does to convolutions was not measured.
     """
-    knows = importlib.metadata.version("jaxlib").startswith(KNOWN_TO)
+    knows = importlib.metadata.version("jaxlib").startswith(JAXLIB_WITH_FLAGS)
     return {"XLA_FLAGS": NO_AUTOTUNING} if together > 1 and knows and not cell.sees_frames else {}
 
 
@@ -267,11 +262,7 @@ def conclude(
         settings={"scale": asdict(scale)} | {cell.name: asdict(cell.config) for cell in cells},
         provenance=_provenance([dict(entry.summary) for entry in done]),
     )
-    folder = out / study.name
-    write_results(folder, results)
-    write_tables(results, folder / "tables")
-    draw_results(results, folder / "figures")
-    write_report(folder)
+    write_everything(results, out / study.name)
     return results
 
 
@@ -281,11 +272,12 @@ def _provenance(summaries: Sequence[dict[str, Any]]) -> dict[str, str]:
     def distinct(name: str, described: Callable[[Any], str]) -> str:
         return "; ".join(dict.fromkeys(described(summary.get(name)) for summary in summaries))
 
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
     return {
         "runs: hardware": distinct("hardware", hardware_text),
         "runs: commit": distinct("commit", str),
         "runs: versions": distinct("versions", versions_text),
-        "analysed on": f"{datetime.datetime.now(datetime.UTC).date().isoformat()}, {hardware_text(hardware())}",
+        "analysed on": f"{today}, {hardware_text(hardware())}",
         "analysed at": str(commit()),
     }
 

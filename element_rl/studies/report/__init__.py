@@ -1,10 +1,11 @@
 """The page of a study or of a run: one HTML file that opens from disk and needs nothing else.
 
     __init__.py     fills page/page.html
-    run_results.py  what there is to say of one run, in the form of a study's results
-    sections.py     what is text and tables, as HTML that is there without any script
+    run_results.py  one run in the form of a study's results
+    sections.py     text and tables, as HTML that is there without any script
     html_tables.py  tables that can be sorted
-    drawings.py     what the scripts draw: curves, maps, paths and points, as small as they can be said
+    drawings.py     what the scripts draw: curves, maps, paths and points, in few bytes
+    figures.py      the same as PNG and SVG files
     page/           the template, its style and its scripts
 
 Everything comes from results.json, or from a run's folder. The page may load nothing from anywhere
@@ -23,19 +24,23 @@ from string import Template
 from element_rl.plots.style import COLOURS
 from element_rl.runs.folder import RunFolder
 from element_rl.storage.files import to_json, write_text
-from element_rl.studies.engine.results import Results, read_results
+from element_rl.studies.engine.results import Results, read_results, write_results
+from element_rl.studies.engine.table_text import write_tables
 from element_rl.studies.report.drawings import colour_indices, drawings
+from element_rl.studies.report.figures import draw_results
 from element_rl.studies.report.run_results import run_facts, run_results
 from element_rl.studies.report.sections import body, text
 
-SCRIPTS = (
-    "drawing.js",
-    "curves.js",
-    "maps.js",
-    "planes.js",
-    "tables.js",
-    "start.js",
-)  # later ones use earlier ones
+# later ones use earlier ones
+SCRIPTS = ("drawing.js", "curves.js", "maps.js", "planes.js", "tables.js", "start.js")
+
+
+def write_everything(results: Results, folder: Path) -> None:
+    """Writes results.json, tables/, figures/ and report.html of a study into its folder."""
+    write_results(folder, results)
+    write_tables(results, folder / "tables")
+    draw_results(results, folder / "figures")
+    write_report(folder)
 
 
 def write_report(folder: Path, out: Path | None = None) -> Path:

@@ -1,8 +1,10 @@
 """What the scripts of a page draw, as small as it can be said.
 
     curves, scatters    numbers with six digits
-    maps                one byte per cell and frame (0 empty, 1 to 254 a value, 255 a wall), deflated, in base64
-    paths               positions on a grid of 16,384 × 16,384, differences of 16 bits, deflated, in base64
+    maps                one byte per cell and frame (0 empty, 1 to 254 a value, 255 a wall),
+                        deflated, in base64
+    paths               positions on a grid of 16,384 × 16,384, differences of 16 bits, deflated, in
+                        base64
 
 Maps of a group share their colours, so their bytes count on the same scale. Only the part of the
 plane that was visited in the group is kept.
@@ -18,23 +20,16 @@ import matplotlib
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
+from element_rl.plots.planes import visited_part
 from element_rl.plots.style import COLOURS
 from element_rl.studies.engine.results import Curves, Map, Paths, Results, Scatter
-from element_rl.studies.figures import REFERENCE, series_styles
+from element_rl.studies.report.figures import REFERENCE, series_styles
 
 LEVELS = 254  # values a cell of a map can have
 WALL = 255
 GRID = 16_383  # largest coordinate of a point of a path
 MARGIN = 0.04  # of the visited extent, on each side
 LEAST_ASPECT = 0.4  # of the part of a map that is shown, where its bounds allow it
-
-
-@dataclass(frozen=True)
-class MapGroup:
-    """Maps that belong side by side."""
-
-    title: str
-    maps: tuple[Map, ...]
 
 
 def drawings(results: Results, colours: Mapping[str, int]) -> dict[str, Any]:
@@ -49,7 +44,7 @@ def drawings(results: Results, colours: Mapping[str, int]) -> dict[str, Any]:
         "seriesColours": len(COLOURS),
         "viridis": viridis.tobytes().hex(),
         "curves": [_curves(item) for item in results.curves],
-        "maps": [_map_group(group) for group in map_groups(results)],
+        "maps": [_map_group(maps) for maps in results.map_groups()],
         "paths": [_paths(item) for item in results.paths],
         "scatters": [_scatter(item) for item in results.scatters],
     }
@@ -62,15 +57,6 @@ def colour_indices(results: Results) -> dict[str, int]:
     return {label: rank for rank, label in enumerate(dict.fromkeys(methods))} | {REFERENCE: -1}
 
 
-def map_groups(results: Results) -> list[MapGroup]:
-    """The maps of a study by their group, in order; a map without one stands alone."""
-    groups: dict[tuple[str, int], list[Map]] = {}
-    for position, item in enumerate(results.maps):
-        if item.frames:
-            groups.setdefault((item.group, -1 if item.group else position), []).append(item)
-    return [MapGroup(group or maps[0].title, tuple(maps)) for (group, _), maps in groups.items()]
-
-
 def _curves(item: Curves) -> dict[str, Any]:
     series = [
         {
@@ -79,43 +65,44 @@ def _curves(item: Curves) -> dict[str, Any]:
             "middle": _short(line.middle),
             "low": _short(line.low),
             "high": _short(line.high),
+            "ends": _short(line.ends),
         }
         for line in item.series
     ]
-    labels = {"title": item.title, "xLabel": item.x_label, "yLabel": item.y_label}
-    return {**labels, "counts": item.counts, "series": series}
+    return {**_labels(item), "counts": item.counts, "series": series}
+
+
+def _labels(item: Curves | Map | Paths | Scatter) -> dict[str, str]:
+    return {"title": item.title, "xLabel": item.x_label, "yLabel": item.y_label}
 
 
 def _scatter(item: Scatter) -> dict[str, Any]:
     groups = [
         {"label": group.label, "x": _short(group.x), "y": _short(group.y)} for group in item.groups
     ]
-    return {
-        "title": item.title,
-        "xLabel": item.x_label,
-        "yLabel": item.y_label,
-        "groups": groups,
-        "diagonal": item.diagonal,
-    }
+    return {**_labels(item), "groups": groups, "diagonal": item.diagonal}
 
 
-def _map_group(group: MapGroup) -> dict[str, Any]:
-    values = np.concatenate(
-        [np.zeros(0), *(np.asarray(frame.value) for item in group.maps for frame in item.frames)]
-    )
+def _map_group(maps: Sequence[Map]) -> dict[str, Any]:
+    values = np.array([value for item in maps for frame in item.frames for value in frame.value])
     values = values[np.isfinite(values)] if len(values) else np.ones(1)
-    logarithmic = all(item.logarithmic for item in group.maps) and bool((values > 0).all())
+    logarithmic = all(item.logarithmic for item in maps) and bool((values > 0).all())
     scale = _Scale(float(values.min()), float(values.max()), logarithmic)
-    longest = max(group.maps, key=lambda item: len(item.frames))
+    longest = max(maps, key=lambda item: len(item.frames))
     return {
-        "title": group.title,
+        "title": group_title(maps),
         "valueLabel": longest.value_label,
         "low": scale.low,
         "high": scale.high,
         "logarithmic": logarithmic,
         "frames": [frame.label for frame in longest.frames],
-        "maps": [_map(item, _part_shown(item, group.maps), scale) for item in group.maps],
+        "maps": [_map(item, _part_shown(item, maps), scale) for item in maps],
     }
+
+
+def group_title(maps: Sequence[Map]) -> str:
+    """What stands above maps that belong side by side."""
+    return maps[0].group or maps[0].title
 
 
 @dataclass(frozen=True)
@@ -139,36 +126,21 @@ class _Scale:
         ).astype(np.uint8)
 
 
-@dataclass(frozen=True)
-class _Part:
-    """Columns and rows of a map that are shown: from (inclusive), to (exclusive)."""
-
-    columns: tuple[int, int]
-    rows: tuple[int, int]
-
-
-def _map(item: Map, part: _Part, scale: _Scale) -> dict[str, Any]:
+def _map(item: Map, part: Int[np.ndarray, "2 2"], scale: _Scale) -> dict[str, Any]:
+    """A map; `part`: from which column and row (inclusive) to which (exclusive) it is shown."""
+    columns, rows = (slice(*edges) for edges in part.tolist())
     frames = []
     for frame in item.frames:
         levels = scale.levels(frame.grid(item.shape))
         levels.reshape(-1)[list(item.walls)] = WALL
         # Lines of a picture run from left to right, the top one first.
-        frames.append(levels[slice(*part.columns), slice(*part.rows)].T[::-1].tobytes())
-    shown = (part.columns, part.rows)
-    cell = [
-        (high - low) / count for (low, high), count in zip(item.bounds, item.shape, strict=True)
-    ]
-    limits = [
-        [low + size * edge for edge in edges]
-        for (low, _), size, edges in zip(item.bounds, cell, shown, strict=True)
-    ]
+        frames.append(levels[columns, rows].T[::-1].tobytes())
+    low, size = _cell_geometry(item)
     return {
-        "title": item.title,
-        "xLabel": item.x_label,
-        "yLabel": item.y_label,
-        "limits": limits,
-        "columns": part.columns[1] - part.columns[0],
-        "rows": part.rows[1] - part.rows[0],
+        **_labels(item),
+        "limits": low[:, None] + size[:, None] * part,
+        "columns": columns.stop - columns.start,
+        "rows": rows.stop - rows.start,
         "equalScales": item.equal_scales,
         "start": item.start,
         "walls": bool(item.walls),
@@ -177,48 +149,27 @@ def _map(item: Map, part: _Part, scale: _Scale) -> dict[str, Any]:
     }
 
 
-def _part_shown(item: Map, group: Sequence[Map]) -> _Part:
+def _part_shown(item: Map, group: Sequence[Map]) -> Int[np.ndarray, "2 2"]:
     """The part of the plane where any frame of any such map of the group has something, with a
-    margin."""
+    margin, in whole cells: from, to."""
     alike = [other for other in group if (other.bounds, other.shape) == (item.bounds, item.shape)]
-    indices = {index for other in alike for frame in other.frames for index in frame.index}
-    indices |= {index for other in alike for index in other.walls}
-    cells = (
-        np.stack(np.unravel_index(sorted(indices), item.shape), axis=1)
-        if indices
-        else np.zeros((0, 2), np.int64)
-    )
-    low, high = (
-        (cells.min(axis=0), cells.max(axis=0) + 1)
-        if indices
-        else (np.zeros(2, np.int64), np.asarray(item.shape))
-    )
+    used = np.zeros(item.shape, bool)
     for other in alike:
-        if other.start is not None:
-            place = [
-                int((at - edge) / (end - edge) * count)
-                for at, (edge, end), count in zip(other.start, item.bounds, item.shape, strict=True)
-            ]
-            low, high = np.minimum(low, place), np.maximum(high, np.asarray(place) + 1)
-    low, high = _widened(low, high, item)
-    return _Part((int(low[0]), int(high[0])), (int(low[1]), int(high[1])))
+        for index in (other.walls, *(frame.index for frame in other.frames)):
+            used.reshape(-1)[list(index)] = True
+    starts = [other.start for other in alike if other.start is not None]
+    bounds = np.asarray(item.bounds, np.float64)
+    aspect = LEAST_ASPECT if item.equal_scales else 0.0
+    limits = visited_part(used, bounds, starts, aspect, MARGIN)
+    low, size = _cell_geometry(item)
+    edges = (limits - low[:, None]) / size[:, None]
+    return np.stack([np.floor(edges[:, 0] + 1e-9), np.ceil(edges[:, 1] - 1e-9)], axis=1).astype(int)
 
 
-def _widened(
-    low: Int[np.ndarray, "2"], high: Int[np.ndarray, "2"], item: Map
-) -> tuple[Int[np.ndarray, "2"], Int[np.ndarray, "2"]]:
-    """A margin all around, and more along the shorter axis of a strip, as far as the map goes."""
-    cell = np.asarray(
-        [(end - start) / count for (start, end), count in zip(item.bounds, item.shape, strict=True)]
-    )
-    size = (high - low) * (1 + 2 * MARGIN)
-    if item.equal_scales:
-        size = np.maximum(size, LEAST_ASPECT * (size * cell).max() / cell)
-    centre = (low + high) / 2
-    return (
-        np.maximum(np.floor(centre - size / 2), 0).astype(np.int64),
-        np.minimum(np.ceil(centre + size / 2), item.shape).astype(np.int64),
-    )
+def _cell_geometry(item: Map) -> tuple[Float[np.ndarray, "2"], Float[np.ndarray, "2"]]:
+    """The lower left corner of a map, and the sides of its cells."""
+    low, high = np.asarray(item.bounds, np.float64).T
+    return low, (high - low) / item.shape
 
 
 def _paths(item: Paths) -> dict[str, Any]:
@@ -238,9 +189,7 @@ def _paths(item: Paths) -> dict[str, Any]:
             {"label": group.label, "lengths": [len(step) for step in steps], "points": packed}
         )
     return {
-        "title": item.title,
-        "xLabel": item.x_label,
-        "yLabel": item.y_label,
+        **_labels(item),
         "equalScales": item.equal_scales,
         "start": item.start,
         "low": low,

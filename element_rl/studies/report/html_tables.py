@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from element_rl.studies.engine.tables import NOTHING, Cell, cell_text
+from element_rl.studies.engine.table_text import NOTHING, Cell, cell_text
 
 # Text that reads as a number: 2,140 ± 90, (0.81 to 0.97), 95 %, −3.
 _NUMBER = re.compile(
@@ -21,13 +21,15 @@ def html_table(
     curves."""
     numeric = [_is_numeric([row[position] for row in rows]) for position in range(len(columns))]
     heads = "".join(
-        f'<th scope="col"{_aligned(right)}><button type="button" class="sort">{escape(column)}</button></th>'
+        f'<th scope="col"{_aligned(right)}>'
+        f'<button type="button" class="sort">{escape(column)}</button></th>'
         for column, right in zip(columns, numeric, strict=True)
     )
-    lines = "".join(
-        f"<tr>{''.join(_cell(value, right, colours) for value, right in zip(row, numeric, strict=True))}</tr>"
+    cells = [
+        "".join(_cell(value, right, colours) for value, right in zip(row, numeric, strict=True))
         for row in rows
-    )
+    ]
+    lines = "".join(f"<tr>{line}</tr>" for line in cells)
     return (
         f'<div class="scroll" role="region" aria-label="{escape(caption)}" tabindex="0">'
         f'<table class="sortable"><caption class="unseen">{escape(caption)}</caption>'
@@ -41,13 +43,15 @@ def method_mark(label: str, colours: Mapping[str, int]) -> str:
 
 
 def _cell(value: Cell, right: bool, colours: Mapping[str, int]) -> str:
-    said = cell_text(value)
-    if said == NOTHING:
-        return f'<td{_aligned(right)} data-sort="">{NOTHING}</td>'
-    if isinstance(value, str):
-        key = _leading_number(value) if right else value.casefold()
-        return f'<td{_aligned(right)} data-sort="{escape(str(key))}">{method_mark(value, colours)}{escape(said)}</td>'
-    return f'<td{_aligned(right)} data-sort="{value!r}">{said.replace("-", "−")}</td>'
+    written, mark = cell_text(value), ""
+    if written == NOTHING:
+        key = ""
+    elif isinstance(value, str):
+        key = str(_leading_number(value) if right else value.casefold())
+        written, mark = escape(written), method_mark(value, colours)
+    else:
+        key, written = repr(value), written.replace("-", "−")
+    return f'<td{_aligned(right)} data-sort="{escape(key)}">{mark}{written}</td>'
 
 
 def _aligned(right: bool) -> str:

@@ -7,27 +7,23 @@ it is.
 """
 
 import dataclasses
-import re
 import shlex
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
-from element_rl.plots.maps import axis_labels, equal_scales
+from element_rl.plots.lines import BAND, POINTS, by_seed, is_logged
+from element_rl.plots.maps import recorded_episodes
 from element_rl.runs.folder import RunFolder
-from element_rl.runs.kinds import kind_of
 from element_rl.runs.metrics_log import FINAL_SHARE
 from element_rl.runs.provenance import hardware_text, versions_text
-from element_rl.storage.files import FileError, read_arrays, read_json_object, to_json
+from element_rl.storage.files import FileError, read_json_object, to_json
 from element_rl.storage.settings import options_of
-from element_rl.studies.comparison import start_of, visits_map
+from element_rl.studies.engine.analysis import mean_of
+from element_rl.studies.engine.environments import VECTORS, kind_of_run
+from element_rl.studies.engine.maps import episode_paths, visits_map
 from element_rl.studies.engine.results import COUNTED, Curves, Map, Paths, Results, Series, Table
-from element_rl.studies.figures import REFERENCE
-from element_rl.studies.trajectories import path_group
-from element_rl.training.off_policy.config import ExploreConfig
-from element_rl.training.on_policy.config import OnPolicyConfig
+from element_rl.studies.report.figures import REFERENCE
 
 # columns of the metrics that are drawn, if anything was logged in them → what stands along the axis
 QUANTITIES = {
@@ -55,11 +51,8 @@ PER_SEED = {  # of a summary → the heading of its column
     "best_length": "its steps",
 }
 MOST_SEEDS_SHOWN = 5  # each on a map of its own
-SETTINGS_OF_ELEMENT = (
-    "beta",
-    "estimator",
-    "bandwidth",
-)  # are decided for every run, and refused for other rewards
+# decided for every run, and refused for other rewards
+SETTINGS_OF_ELEMENT = ("beta", "estimator", "bandwidth")
 
 
 def run_results(run: RunFolder) -> Results:
@@ -69,7 +62,8 @@ def run_results(run: RunFolder) -> Results:
     return Results(
         study="run",
         title=f"{run.config['env']}: {run.config['reward']}",
-        question=f"The run {run.path.resolve().name}: where its agents have been, and what they measured on the way.",
+        question=f"The run {run.path.resolve().name}: where its agents have been, and what they "
+        "measured on the way.",
         scale="",
         command=_command(run),
         cells=(),
@@ -116,13 +110,17 @@ def _findings(run: RunFolder, summary: dict[str, Any]) -> tuple[str, ...]:
         return (f"The run is not finished: it is at step {_steps_done(run):,}.",)
     sentences = []
     random = summary.get("random_policy") or {}
-    cells, by_chance = _mean(summary["coverage"]), _mean(random.get("coverage"))
+    cells, by_chance = mean_of(summary, "coverage"), mean_of(random, "coverage")
     if cells is not None:
-        beside = ""
+        seeds = len(summary["seeds"])
+        sentence = f"Visited {cells:,.0f} cells of the map"
+        if seeds > 1:
+            sentence += f" per seed, in the mean of {seeds}"
         if by_chance:
-            beside = f", {cells / by_chance:.2f} times as many as a random policy in as many steps ({by_chance:,.0f})"
-        sentences.append(f"Visited {cells:,.0f} cells of the map{_per_seed(summary)}{beside}.")
-    entropy, share = _mean(summary["episodic_entropy"]), _mean(summary["entropy_saturation"])
+            times = f"{cells / by_chance:.2f} times as many"
+            sentence += f", {times} as a random policy in as many steps ({by_chance:,.0f})"
+        sentences.append(f"{sentence}.")
+    entropy, share = mean_of(summary, "episodic_entropy"), mean_of(summary, "entropy_saturation")
     if entropy is not None and share is not None:
         sentences.append(
             f"An episode's entropy is {entropy:.2f} bits at the end, {share:.0%} of its ceiling."
@@ -132,19 +130,9 @@ def _findings(run: RunFolder, summary: dict[str, Any]) -> tuple[str, ...]:
         index = summary["best_return"].index(max(best))
         sentences.append(
             f"The best episode, of seed {summary['seeds'][index]}, had a task return of "
-            f"{max(best):,.2f} in "
-            f"{summary['best_length'][index]:,} steps."
+            f"{max(best):,.2f} in {summary['best_length'][index]:,} steps."
         )
     return tuple(sentences)
-
-
-def _per_seed(summary: dict[str, Any]) -> str:
-    return f" per seed, in the mean of {len(summary['seeds'])}" if len(summary["seeds"]) > 1 else ""
-
-
-def _mean(values: Sequence[float | int | None] | None) -> float | None:
-    known = [value for value in values or [] if value is not None]
-    return float(np.mean(known)) if known else None
 
 
 def _notes(summary: dict[str, Any]) -> tuple[str, ...]:
@@ -152,8 +140,7 @@ def _notes(summary: dict[str, Any]) -> tuple[str, ...]:
     if summary:
         notes.append(
             "Coverage and best return are of the whole run. The other numbers of the table are "
-            "means over its last "
-            f"{FINAL_SHARE * 100:.0f} %, of the random policy over all of it."
+            f"means over its last {FINAL_SHARE * 100:.0f} %, of the random policy over all of it."
         )
     if summary.get("update_interval") and summary.get("reward") == "element":
         notes.append(
@@ -167,25 +154,19 @@ def _summary_tables(summary: dict[str, Any]) -> tuple[Table, ...]:
     """A line per seed of the run, and of the random policy beside it."""
     if not summary:
         return ()
-    known = [
-        name for name in PER_SEED if any(value is not None for value in summary.get(name) or [])
-    ]
+    headings = {
+        name: heading
+        for name, heading in PER_SEED.items()
+        if any(value is not None for value in summary.get(name) or [])
+    }
     rows: list[tuple[Any, ...]] = []
-    for label, measured in (
-        (summary["reward"], summary),
-        (REFERENCE, summary.get("random_policy") or {}),
-    ):
+    random = summary.get("random_policy") or {}
+    for label, measured in ((summary["reward"], summary), (REFERENCE, random)):
         for index, seed in enumerate(measured.get("seeds", [])):
-            values = (measured[name][index] if name in measured else None for name in known)
+            values = (measured[name][index] if name in measured else None for name in headings)
             rows.append((label, str(seed), *values))
-    return (
-        Table(
-            "summary",
-            "Every seed",
-            ("policy", "seed", *(PER_SEED[name] for name in known)),
-            tuple(rows),
-        ),
-    )
+    columns = ("policy", "seed", *headings.values())
+    return (Table("summary", "Every seed", columns, tuple(rows)),)
 
 
 def _evaluation_tables(run: RunFolder) -> tuple[Table, ...]:
@@ -204,59 +185,35 @@ def _evaluation_tables(run: RunFolder) -> tuple[Table, ...]:
     rows = tuple(
         tuple(row.get(name) for name in headings) for row in read_json_object(path)["checkpoints"]
     )
+    title = "What the policy of each checkpoint does"
     note = "Means over the episodes of all seeds; cells: visited by any of them."
-    return (
-        Table(
-            "evaluation",
-            "What the policy of each checkpoint does",
-            tuple(headings.values()),
-            rows,
-            note,
-        ),
-    )
+    return (Table("evaluation", title, tuple(headings.values()), rows, note),)
 
 
 def _curves(run: RunFolder, summary: dict[str, Any]) -> tuple[Curves, ...]:
     metrics = run.read_metrics()
     drawn = []
     for column, label in QUANTITIES.items():
-        if column not in metrics or not np.isfinite(metrics[column]).any():
+        if not is_logged(metrics, column):
             continue
         series = [_series(run.config["reward"], metrics, column)]
-        several = run.config["settings"]["seeds"] > 1
-        note = "Line: mean over seeds. Band: from the lowest to the highest." if several else ""
-        reference = _mean((summary.get("random_policy") or {}).get(column))
+        note = f"{BAND} {POINTS}" if run.config["settings"]["seeds"] > 1 else ""
+        reference = mean_of(summary.get("random_policy") or {}, column)
         if reference is not None:
             ends = (0.0, float(metrics["step"].max()))
             series.append(Series(REFERENCE, ends, (reference, reference)))
             note = f"{note} Dashed: a random policy, after as many steps as the run has.".strip()
-        title = label.partition(" (")[0].capitalize()
-        drawn.append(
-            Curves(
-                column,
-                title,
-                "environment steps per seed",
-                label,
-                tuple(series),
-                note,
-                column in COUNTED,
-            )
-        )
+        title, x_label = label.partition(" (")[0].capitalize(), "environment steps per seed"
+        counts = column in COUNTED
+        drawn.append(Curves(column, title, x_label, label, tuple(series), note, counts))
     return tuple(drawn)
 
 
 def _series(label: str, metrics: dict[str, np.ndarray], column: str) -> Series:
     """Mean and range over the seeds that have a value."""
-    known = np.isfinite(metrics[column])
-    steps = np.unique(metrics["step"][known])
-    values = [metrics[column][known & (metrics["step"] == step)] for step in steps]
-    of_each = [
-        tuple(float(f"{measure(entry):.6g}") for entry in values)
-        for measure in (np.mean, np.min, np.max)
-    ]
-    middle, low, high = of_each
-    band = (low, high) if low != high else ((), ())
-    return Series(label, tuple(map(float, steps)), middle, *band)
+    steps, values = by_seed(metrics, column)
+    measures = (np.nanmean, np.nanmin, np.nanmax) if len(values) > 1 else (np.nanmean,)
+    return Series.of(label, steps, [measure(values, axis=0) for measure in measures], values)
 
 
 def _maps(run: RunFolder) -> tuple[Map, ...]:
@@ -280,26 +237,9 @@ def _maps(run: RunFolder) -> tuple[Map, ...]:
 
 def _paths(run: RunFolder) -> tuple[Paths, ...]:
     """Episodes of the checkpoints' policies, as `element evaluate` recorded them."""
-    file = run.evaluation_path / "trajectories.safetensors"
-    if not file.is_file() or not run.config.get("coverage_bounds"):
-        return ()
-    groups = []
-    for name, positions in sorted(read_arrays(file)[0].items()):
-        match = re.fullmatch(r"step_(\d+)/positions", name)
-        episodes = [_to_its_end(episode) for episode in positions]
-        if match and any(map(len, episodes)):
-            groups.append(
-                path_group(int(match[1]), [episode for episode in episodes if len(episode)])
-            )
+    found = recorded_episodes(run) if run.config.get("coverage_bounds") else {}
     title = "Episodes of the policies of its checkpoints"
-    labels = axis_labels(run.config)
-    alike = equal_scales(run.config)
-    return (Paths("paths", title, *labels, tuple(groups), alike, start_of(run)),) if groups else ()
-
-
-def _to_its_end(episode: Float[np.ndarray, "T 2"]) -> Float[np.ndarray, "L 2"]:
-    """Without the NaN that fill an episode up."""
-    return episode[np.isfinite(episode).all(axis=1)]
+    return (episode_paths(run, "paths", title, found),) if found else ()
 
 
 def _provenance(summary: dict[str, Any]) -> dict[str, str]:
@@ -310,19 +250,18 @@ def _provenance(summary: dict[str, Any]) -> dict[str, str]:
         "commit": str(summary.get("commit")),
         "hardware": hardware_text(summary.get("hardware")),
         "versions": versions_text(summary.get("versions")),
-        "training": f"{summary['wall_seconds']:,.0f} s, {summary['env_steps_per_second']:,.0f} steps/s{together}",
+        "training": f"{summary['wall_seconds']:,.0f} s, "
+        f"{summary['env_steps_per_second']:,.0f} steps/s{together}",
     }
 
 
 def _command(run: RunFolder) -> str:
     """With every setting that is not the default, also those that were decided for this run."""
-    settings = dict(run.config["settings"])
-    on_policy = kind_of(run.config) == "on-policy"
+    settings, kind = dict(run.config["settings"]), kind_of_run(run)
     env = settings.pop("env")
-    kind = OnPolicyConfig if on_policy else ExploreConfig
-    if not on_policy and settings["reward"] != "element":
+    if kind is VECTORS and settings["reward"] != "element":
         settings = {
             name: value for name, value in settings.items() if name not in SETTINGS_OF_ELEMENT
         }
-    options = options_of(settings, to_json(dataclasses.asdict(kind(env))))
-    return shlex.join(["element", "on-policy" if on_policy else "explore", env, *options])
+    options = options_of(settings, to_json(dataclasses.asdict(kind.config(env))))
+    return shlex.join(["element", kind.command, env, *options])

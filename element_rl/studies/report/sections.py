@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from element_rl.storage.files import to_json
 from element_rl.studies.engine.results import CellRecord, Results
-from element_rl.studies.report.drawings import map_groups
+from element_rl.studies.report.drawings import group_title
 from element_rl.studies.report.html_tables import html_table, method_mark
 
 Colours = Mapping[str, int]  # a method's name → which colour it has
@@ -21,21 +22,16 @@ _MARKS = {"done": "✓", "failed": "✕", "missing": "○"}
 def body(results: Results, colours: Colours, facts: Mapping[str, str] | None = None) -> str:
     """Everything between the head and the scripts of a page. `facts` stand below its title instead
     of a study's."""
+    drawn = {
+        "curves": ("Curves", [(item.title, item.note) for item in results.curves]),
+        "maps": ("Maps", [(group_title(maps), "") for maps in results.map_groups()]),
+        "paths": ("Trajectories", [(item.title, "") for item in results.paths]),
+        "scatters": ("Scatter", [(item.title, item.note) for item in results.scatters]),
+    }
     sections = [
         ("findings", "Findings", _findings(results)),
         ("tables", "Tables", _tables(results, colours)),
-        (
-            "curves",
-            "Curves",
-            _drawings("curves", [(item.title, item.note) for item in results.curves]),
-        ),
-        ("maps", "Maps", _drawings("maps", [(group.title, "") for group in map_groups(results)])),
-        ("paths", "Trajectories", _drawings("paths", [(item.title, "") for item in results.paths])),
-        (
-            "scatters",
-            "Scatter",
-            _drawings("scatters", [(item.title, item.note) for item in results.scatters]),
-        ),
+        *((kind, heading, _drawings(kind, entries)) for kind, (heading, entries) in drawn.items()),
         ("cells", "Cells of the grid", _cells(results.cells, colours)),
         ("configuration", "Configuration", _configuration(results.settings)),
         ("provenance", "Where it comes from", _provenance(results.provenance)),
@@ -44,7 +40,8 @@ def body(results: Results, colours: Colours, facts: Mapping[str, str] | None = N
     present = [section for section in sections if section[2]]
     links = "".join(f'<li><a href="#{name}">{heading}</a></li>' for name, heading, _ in present)
     parts = "".join(
-        f'<section id="{name}" aria-labelledby="{name}-heading"><h2 id="{name}-heading">{heading}</h2>{content}</section>'
+        f'<section id="{name}" aria-labelledby="{name}-heading">'
+        f'<h2 id="{name}-heading">{heading}</h2>{content}</section>'
         for name, heading, content in present
     )
     return (
@@ -83,14 +80,16 @@ def _facts_of_a_study(results: Results) -> list[str]:
 
 def _states(cells: Sequence[CellRecord]) -> str:
     counts = Counter(cell.state for cell in cells)
-    said = [f"<b>{counts.pop('done', 0)}</b> of {len(cells)} cells done"]
-    return ", ".join(said + [f"<b>{count}</b> {text(state)}" for state, count in counts.items()])
+    done = f"<b>{counts.pop('done', 0)}</b> of {len(cells)} cells done"
+    return ", ".join([done, *(f"<b>{count}</b> {text(state)}" for state, count in counts.items())])
 
 
 def _findings(results: Results) -> str:
-    found = f'<ul class="findings">{"".join(f"<li>{text(item)}</li>" for item in results.findings)}</ul>'
-    notes = "".join(f"<li>{text(item)}</li>" for item in results.notes)
-    return (found if results.findings else "") + (
+    findings, notes = (
+        "".join(f"<li>{text(item)}</li>" for item in items)
+        for items in (results.findings, results.notes)
+    )
+    return (f'<ul class="findings">{findings}</ul>' if findings else "") + (
         f'<h3>How to read it</h3><ul class="notes">{notes}</ul>' if notes else ""
     )
 
@@ -111,7 +110,8 @@ def _note(note: str) -> str:
 def _drawings(kind: str, entries: Sequence[tuple[str, str]]) -> str:
     """An empty place for every drawing of a kind, with its heading."""
     figures = "".join(
-        f'<figure class="{kind}" data-kind="{kind}" data-index="{index}"><figcaption><h3>{text(title)}</h3></figcaption>'
+        f'<figure class="{kind}" data-kind="{kind}" data-index="{index}">'
+        f"<figcaption><h3>{text(title)}</h3></figcaption>"
         f'<div class="drawing"></div>{_note(note)}</figure>'
         for index, (title, note) in enumerate(entries)
     )
@@ -121,30 +121,20 @@ def _drawings(kind: str, entries: Sequence[tuple[str, str]]) -> str:
 def _cells(cells: Sequence[CellRecord], colours: Colours) -> str:
     if not cells:
         return ""
-    rows = [
-        (
-            cell.name,
-            cell.env,
-            cell.method,
-            cell.seeds,
-            cell.steps,
-            cell.state,
-            cell.seconds,
-            cell.reason or None,
-        )
-        for cell in cells
-    ]
-    columns = (
-        "cell",
-        "environment",
-        "method",
-        "seeds",
-        "steps per seed",
-        "state",
-        "seconds",
-        "reason",
-    )
-    every = html_table(columns, rows, "Every cell", colours)
+    # heading → what a record has below it
+    columns = {
+        "cell": "name",
+        "environment": "env",
+        "method": "method",
+        "seeds": "seeds",
+        "steps per seed": "steps",
+        "state": "state",
+        "seconds": "seconds",
+        "reason": "reason",
+    }
+    records = [to_json(cell) | {"reason": cell.reason or None} for cell in cells]
+    rows = [tuple(record[name] for name in columns.values()) for record in records]
+    every = html_table(tuple(columns), rows, "Every cell", colours)
     return (
         f"<p>{_states(cells)}.</p>{_cell_grid(cells, colours)}{_failures(cells)}"
         f"<details><summary>Every cell</summary>{every}</details>"
@@ -165,8 +155,9 @@ def _cell_grid(cells: Sequence[CellRecord], colours: Colours) -> str:
             fields.append(f"<td>{''.join(map(_cell_mark, here))}</td>")
         lines.append(f'<tr><th scope="row">{text(env)}</th>{"".join(fields)}</tr>')
     return (
-        '<div class="scroll" role="region" aria-label="State of every cell" tabindex="0"><table class="grid">'
-        f"<thead><tr><td></td>{heads}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+        '<div class="scroll" role="region" aria-label="State of every cell" tabindex="0">'
+        f'<table class="grid"><thead><tr><td></td>{heads}</tr></thead>'
+        f"<tbody>{''.join(lines)}</tbody></table></div>"
     )
 
 
@@ -175,7 +166,8 @@ def _cell_mark(cell: CellRecord) -> str:
     state = cell.state if cell.state in _MARKS else "other"
     described = text(f"{cell.name}: {cell.state}{took}{f' ({cell.reason})' if cell.reason else ''}")
     return (
-        f'<span class="state {state}" title="{described}"><span aria-hidden="true">{_MARKS.get(cell.state, "?")}</span>'
+        f'<span class="state {state}" title="{described}">'
+        f'<span aria-hidden="true">{_MARKS.get(cell.state, "?")}</span>'
         f'<span class="unseen">{described}</span></span>'
     )
 

@@ -1,4 +1,7 @@
-// Curves: lines with bands, a legend that hides them, and a cursor that reads all of them at one x.
+// Curves: lines with bands, a legend that hides them, and a cursor that reads all of them at one x. Beside them a column
+// of points for each line: where its seeds end.
+
+const COLUMN = 8; // pixels from one column of points to the next
 
 function drawCurves(host, data) {
   const colours = data.series.map((series) => DATA.colours[series.label]);
@@ -18,16 +21,18 @@ function drawCurves(host, data) {
     const series = shown();
     stops = [...new Set(series.flatMap((line) => line.x))].sort((a, b) => a - b);
     const height = Math.round(Math.min(360, Math.max(230, width * 0.58)));
-    const values = series.flatMap((line) => [line.middle, line.low, line.high]);
+    const values = series.flatMap((line) => [line.middle, line.low, line.high, line.ends]);
+    const ending = series.filter((line) => line.ends.length);
     const limits = [padded(range([stops]), 0.0), padded(range(values), 0.04)];
     if (range(values)[0] >= 0) limits[1][0] = Math.max(0, limits[1][0]); // no ticks below 0 for what cannot be negative
     if (limits[0][0] === limits[0][1]) limits[0] = padded(limits[0], 0.1);
     const [low, high] = limits[1];
     if (data.counts && high - low < 2) limits[1] = [Math.floor(low), Math.ceil(high)]; // so there are whole numbers to write
     const whole = { x: stops.every(Number.isInteger), y: data.counts };
-    axes = drawAxes(chart, { ...data, width, height, limits, label: data.title, whole });
+    axes = drawAxes(chart, { ...data, width, height, limits, label: data.title, whole, margin: 10 + COLUMN * ending.length });
     for (const line of series) drawBand(axes, line);
     for (const line of series) drawLine(axes, line);
+    ending.forEach((line, column) => drawEnds(axes, line, column));
     axes.cursor = svg("g", { class: "cursor" }, axes.root);
     axes.width = width;
     moveTo(at === null ? null : Math.min(at, stops.length - 1));
@@ -104,6 +109,12 @@ function drawLine(axes, line) {
     const attributes = { class: "line", points: points.join(" "), style, "data-label": line.label };
     svg("polyline", { ...attributes, "stroke-dasharray": line.entry.dashes }, axes.root);
   }
+}
+
+function drawEnds(axes, line, column) {
+  const cx = axes.area.right + COLUMN * (column + 0.75);
+  const style = `fill:${line.entry.colour}`;
+  for (const value of line.ends) svg("circle", { class: "end", cx, cy: axes.y(value), r: 2.4, style }, axes.root);
 }
 
 // What a line says at x; between two of its points, what lies on the straight line between them.

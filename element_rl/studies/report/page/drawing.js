@@ -110,18 +110,18 @@ function tickTexts(values) {
 }
 
 // Where the area of a drawing lies within its width and height.
-function box(width, height, yTexts) {
+function box(width, height, yTexts, margin = 10) {
   const widest = Math.max(0, ...yTexts.map((text) => text.length));
-  return { left: 26 + 6.6 * widest, right: width - 10, top: 8, bottom: height - 40 };
+  return { left: 26 + 6.6 * widest, right: width - margin, top: 8, bottom: height - 40 };
 }
 
 // An SVG with grid, ticks and labels. Returns it and functions from values to pixels. Where the area must have an exact
-// shape, its left edge is given. `whole`: which of x and y are counts.
-function drawAxes(host, { width, height, limits, xLabel, yLabel, grid = true, label = "", leftEdge = null, whole = {} }) {
+// shape, its left edge is given. `whole`: which of x and y are counts. `margin`: what is free to the right, in pixels.
+function drawAxes(host, { width, height, limits, xLabel, yLabel, grid = true, label = "", leftEdge = null, whole = {}, margin = 10 }) {
   const [[left, right], [low, high]] = limits;
   const yTicks = ticks(low, high, Math.min(8, Math.max(2, (height - 48) / 40)), whole.y);
   const yTexts = tickTexts(yTicks);
-  const area = box(width, height, yTexts);
+  const area = box(width, height, yTexts, margin);
   area.left = leftEdge ?? area.left;
   const x = (value) => area.left + ((value - left) / (right - left)) * (area.right - area.left);
   const y = (value) => area.bottom - ((value - low) / (high - low)) * (area.bottom - area.top);

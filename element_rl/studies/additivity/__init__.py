@@ -1,9 +1,6 @@
-"""The experiment on additivity: episodes out of a run, and what fitting a reward to them came to,
-for `Results`.
-
-What is fitted and how it is judged stands in `additive_reward.py` (section "Can ELEMENT maximize
-episodic state entropy?").
-"""
+"""Is episodic entropy a sum over states? Episodes out of a run, and how well a reward that is
+fitted to them predicts their entropy (section "Can ELEMENT maximize episodic state entropy?").
+`additive_reward.py` says what is fitted and how it is measured."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -13,28 +10,18 @@ from jaxtyping import Float, Int
 
 from element_rl.replay.stored import stored_episodes
 from element_rl.runs.folder import RunError, RunFolder
-from element_rl.studies.additive_reward import (
+from element_rl.studies.additivity.additive_reward import (
     BY_LENGTH,
     BY_STEP,
     FEWEST_EPISODES,
     MEAN,
     SUM,
-    AdditivityConfig,
     Fit,
     fit_additive_reward,
 )
-from element_rl.studies.comparison import SMOKE, cell_of
 from element_rl.studies.engine.grid import Cell, Findings, FinishedCell, Scale, Study
+from element_rl.studies.engine.methods import SMOKE, cell_of
 from element_rl.studies.engine.results import Curves, PointGroup, Scatter, Series, Table
-
-__all__ = [
-    "STUDY",
-    "AdditivityConfig",
-    "Fit",
-    "additivity_parts",
-    "episodes_of",
-    "fit_additive_reward",
-]
 
 SCALES = {
     "smoke": dataclasses.replace(SMOKE, screens=None),
@@ -43,18 +30,10 @@ SCALES = {
 }
 
 
-def cells(scale: Scale) -> list[Cell]:
+def cells_of(env: str, scale: Scale) -> list[Cell]:
     """SAC on the task: its history holds good and bad episodes, short and long ones."""
-    return [
-        cell_of(
-            env,
-            "extrinsic",
-            scale,
-            reward="extrinsic",
-            replay_size=max(scale.steps.values()) + 2_000,
-        )
-        for env in scale.envs
-    ]
+    replay_size = max(scale.steps.values()) + 2_000
+    return [cell_of(env, "extrinsic", scale, reward="extrinsic", replay_size=replay_size)]
 
 
 def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
@@ -114,8 +93,8 @@ def _curves(fit: Fit, name: str) -> Curves:
     )
     note = (
         "Root mean square error of the episode's entropy. Training: while the epoch went on. "
-        f"Length alone: {BY_LENGTH}. "
-        f"The network of epoch {fit.epoch} is kept, by its error on other episodes than these."
+        f"Length alone: {BY_LENGTH}. The network of epoch {fit.epoch} is kept, by its error on "
+        "other episodes than these."
     )
     return Curves(f"{name}_error", "Learning r_θ", "epochs", "error (bits)", series, note)
 
@@ -158,35 +137,28 @@ def _table(fit: Fit, name: str) -> Table:
     full = int(np.sum(fit.held_out.length == fit.full_length))
     note = (
         f"{len(fit.training.entropy):,} training and {len(fit.held_out.entropy):,} held-out "
-        f"episodes; {full:,} of the held-out "
-        f"ones have the full {fit.full_length:,} steps. All but the first row look at no state; "
-        "the last two are no sums."
+        f"episodes; {full:,} of the held-out ones have the full {fit.full_length:,} steps. All but "
+        "the first row look at no state; the last two are no sums."
     )
     return Table(name, "Predicting the entropy of an episode", columns, rows, note)
 
 
 def _findings(fit: Fit) -> tuple[str, ...]:
-    held_out, full = fit.held_out, fit.held_out.length == fit.full_length
+    held_out = fit.held_out
+    by_sum, by_length, by_step = map(_text, map(held_out.r_squared, (SUM, BY_LENGTH, BY_STEP)))
     first = (
         f"A reward learned per state predicts the entropy of {len(held_out.entropy):,} held-out "
-        "episodes by its sum with R² "
-        f"{_text(held_out.r_squared())} (error {held_out.error():.2f} bits); their length alone "
-        "gives "
-        f"{_text(held_out.r_squared(BY_LENGTH))}, a constant reward per step "
-        f"{_text(held_out.r_squared(BY_STEP))}."
+        f"episodes by its sum with R² {by_sum} (error {held_out.error():.2f} bits); their length "
+        f"alone gives {by_length}, a constant reward per step {by_step}."
     )
-    within = _r_squared_within(fit, SUM)
+    length, within = f"the full {fit.full_length:,} steps", _r_squared_within(fit, SUM)
     if within is None:
-        return (
-            first,
-            f"Too few held-out episodes have the full {fit.full_length:,} steps to say more of "
-            "those alone.",
-        )
+        return first, f"Too few held-out episodes have {length} to say more of those alone."
+    full = int(np.sum(held_out.length == fit.full_length))
     return (
         first,
-        f"Among the {int(np.sum(full)):,} held-out episodes of the full {fit.full_length:,} steps, "
-        "where length tells nothing, "
-        f"R² is {_text(within)}.",
+        f"Among the {full:,} held-out episodes of {length}, where length tells nothing, R² is "
+        f"{_text(within)}.",
     )
 
 
@@ -204,9 +176,8 @@ STUDY = Study(
     "additivity",
     "Is episodic entropy a sum over states?",
     "ELEMENT pays every state of an episode a share of its entropy. Is there a reward of states "
-    "whose sum over an episode is "
-    "the episode's entropy?",
+    "whose sum over an episode is the episode's entropy?",
     SCALES,
-    cells,
+    cells_of,
     analyse,
 )

@@ -1,4 +1,4 @@
-"""What the maze came to: how deep agents get, how long they stay in shallow dead ends, and what
+"""Results of the maze: how deep agents get, how long they stay in shallow dead ends, and what
 shallow and deep cells are worth.
 
 maze_command_outcome   `element maze`: run, measure, and write results, tables, figures and the page
@@ -14,38 +14,26 @@ from jaxtyping import Bool, Float, Num
 from matplotlib.figure import Figure
 
 from element_rl.envs.maze import MAZE, SHALLOW, shallow_dead_ends
-from element_rl.plots import save_figure
+from element_rl.plots import save_both
 from element_rl.plots.maze import MazeRow, maze_figure
 from element_rl.runs.provenance import commit, hardware, hardware_text, versions, versions_text
 from element_rl.storage.files import to_json
-from element_rl.studies.engine.results import (
-    CellRecord,
-    Curves,
-    Frame,
-    Map,
-    Results,
-    Series,
-    Table,
-    write_results,
-)
+from element_rl.studies.engine.results import CellRecord, Curves, Frame, Map, Results, Series, Table
 from element_rl.studies.engine.statistics import (
     curve_with_interval,
     mean_and_std,
     stratified_bootstrap,
 )
-from element_rl.studies.engine.tables import write_tables
-from element_rl.studies.figures import draw_results
 from element_rl.studies.maze import MazeConfig, MazeOutcome, Watch, run_maze
-from element_rl.studies.report import write_report
+from element_rl.studies.report import write_everything
 
 LAST = 20  # episodes at the end over which agents are measured
 VISIT_EPISODES = 5  # up to a snapshot, whose visits are shown
 SMOOTHED = 5  # episodes; a single one says little
 QUESTION = (
     "Which cells of a maze does each reward pay for as training goes on, and how deep do agents go "
-    "that have it alone? "
-    "The paper finds that the lifelong reward traps agents in dead ends near the start, and the "
-    "episodic one leads to the depth."
+    "that have it alone? The paper finds that the lifelong reward traps agents in dead ends near "
+    "the start, and the episodic one leads to the depth."
 )
 LABELS = {
     "episodic": "episodic\n$r_{\\mathrm{ep}}$",
@@ -64,13 +52,9 @@ def maze_command_outcome(
     """Runs the maze and writes results.json, tables/, figures/ and report.html into `out`."""
     outcome = run_maze(config, watch)
     results = maze_results(outcome, command)
-    write_results(out, results)
-    write_tables(results, out / "tables")
-    draw_results(results, out / "figures")
+    write_everything(results, out)
     if set(config.rewards) != {"random"}:
-        for kind in ("png", "svg"):
-            save_figure(draw_maze(outcome), out / "figures" / f"maze.{kind}")
-    write_report(out)
+        save_both(draw_maze(outcome), out / "figures", "maze")
     return results
 
 
@@ -106,9 +90,8 @@ def maze_results(outcome: MazeOutcome, command: str = "element maze") -> Results
 
 def depth_reached(outcome: MazeOutcome, name: str) -> Float[np.ndarray, "P E"]:
     """The depth of the deepest cell of each episode."""
-    return np.max(np.where(outcome.visits[name] > 0, MAZE.depth[None, None, :], 0), axis=2).astype(
-        np.float64
-    )
+    depth = np.where(outcome.visits[name] > 0, MAZE.depth[None, None, :], 0)
+    return depth.max(axis=2).astype(np.float64)
 
 
 def dead_end_share(outcome: MazeOutcome, name: str) -> Float[np.ndarray, "P E"]:
@@ -126,20 +109,16 @@ def mean_reward(
 
 def draw_maze(outcome: MazeOutcome) -> Figure:
     """The paper's figure: rewards and visits at the snapshots, a row per reward."""
-    moments = outcome.config.moments
     rows = [
         MazeRow(
             LABELS[name],
             np.stack([_grid(values) for values in _reward_maps(outcome, name)]),
             np.stack([_grid(values) for values in _visit_maps(outcome, name)]),
         )
-        for name in outcome.config.rewards
-        if name != "random"
+        for name in _paid(outcome)
     ]
     x, y = MAZE.position[MAZE.start].astype(int).tolist()
-    return maze_figure(
-        rows, [f"episode {moment}" for moment in moments], np.isnan(_grid(MAZE.depth)), (x, y)
-    )
+    return maze_figure(rows, _labels(outcome), np.isnan(_grid(MAZE.depth)), (x, y))
 
 
 def _scaled_rewards(outcome: MazeOutcome, name: str) -> Float[np.ndarray, "P E N"]:
@@ -193,54 +172,51 @@ def _agents_table(outcome: MazeOutcome) -> Table:
         entropy = outcome.entropy[name][:, -LAST:].mean()
         spread = "" if np.isnan(deviation) else f" ± {deviation:.1f}"
         interval = f"{estimate.value:.1f} ({estimate.low:.1f}–{estimate.high:.1f})"
-        rows.append(
-            (
-                name,
-                f"{mean:.1f}{spread}",
-                interval,
-                f"{dead:.0%}",
-                round(float(cells), 1),
-                round(float(entropy), 2),
-            )
-        )
-    return Table(
-        "agents",
-        f"How deep agents go in their last {LAST} episodes",
-        (
-            "reward",
-            "depth reached",
-            "IQM (95 %)",
-            "steps in shallow dead ends",
-            "cells ever seen",
-            "episode entropy (nats)",
-        ),
-        tuple(rows),
-        f"Depth: steps from the start to the deepest cell of an episode, of {MAZE.depth.max()}. "
-        "Mean ± deviation over "
-        f"{outcome.config.seeds} seeds; interquartile mean with its bootstrap interval. A shallow "
-        "dead end is less than "
-        f"{SHALLOW} steps deep and on no shortest way to a deeper cell.",
+        measured = (f"{dead:.0%}", round(float(cells), 1), round(float(entropy), 2))
+        rows.append((name, f"{mean:.1f}{spread}", interval, *measured))
+    columns = (
+        "reward",
+        "depth reached",
+        "IQM (95 %)",
+        "steps in shallow dead ends",
+        "cells ever seen",
+        "episode entropy (nats)",
     )
+    note = (
+        f"Depth: steps from the start to the deepest cell of an episode, of {MAZE.depth.max()}. "
+        f"Mean ± deviation over {outcome.config.seeds} seeds; interquartile mean with its "
+        f"bootstrap interval. A shallow dead end is less than {SHALLOW} steps deep and on no "
+        "shortest way to a deeper cell."
+    )
+    title = f"How deep agents go in their last {LAST} episodes"
+    return Table("agents", title, columns, tuple(rows), note)
 
 
 def _rewards_table(outcome: MazeOutcome) -> Table:
     moments = outcome.config.moments
     rows = []
-    for name in outcome.config.rewards:
+    for name in _paid(outcome):
         for label, cells in _regions().items():
             means = [_finite_mean(mean_reward(outcome, name, cells, moment)) for moment in moments]
-            if name != "random":
-                rows.append(
-                    (name, label, *(None if mean is None else round(mean, 3) for mean in means))
-                )
+            rounded = (None if mean is None else round(mean, 3) for mean in means)
+            rows.append((name, label, *rounded))
     return Table(
         "rewards",
         "What the visited cells of each region are worth",
-        ("reward", "cells", *(f"episode {moment}" for moment in moments)),
+        ("reward", "cells", *_labels(outcome)),
         tuple(rows),
         "Mean over the visited cells, then over the seeds that have visited any; 1 is the largest "
         "possible reward.",
     )
+
+
+def _paid(outcome: MazeOutcome) -> list[str]:
+    """The rewards that were run, without the random policy, which has none."""
+    return [name for name in outcome.config.rewards if name != "random"]
+
+
+def _labels(outcome: MazeOutcome) -> list[str]:
+    return [f"episode {moment}" for moment in outcome.config.moments]
 
 
 def _regions() -> Mapping[str, Bool[np.ndarray, " N"]]:
@@ -254,40 +230,36 @@ def _finite_mean(values: Float[np.ndarray, " P"]) -> float | None:
 
 
 def _curves(outcome: MazeOutcome) -> list[Curves]:
-    quantities = {
-        "depth": (
-            "Depth reached",
-            "steps from the start",
-            lambda name: depth_reached(outcome, name),
-        ),
-        "dead_ends": (
-            "Steps in shallow dead ends",
-            "share of the steps",
-            lambda name: dead_end_share(outcome, name),
-        ),
-        "entropy": (
-            "Entropy of an episode",
-            "nats",
-            lambda name: outcome.entropy[name].astype(np.float64),
-        ),
-    }
-    note = f"Interquartile mean over seeds of the mean of {SMOOTHED} episodes; band: 95 % bootstrap interval."
-    found = []
-    for quantity, (title, unit, measure) in quantities.items():
-        series = tuple(_series(name, measure(name)) for name in outcome.config.rewards)
-        found.append(
-            Curves(quantity, title, "episode", unit, series, note, counts=quantity == "depth")
+    rewards = outcome.config.rewards
+    depth = {name: depth_reached(outcome, name) for name in rewards}
+    dead_ends = {name: dead_end_share(outcome, name) for name in rewards}
+    note = (
+        f"Interquartile mean over seeds of the mean of {SMOOTHED} episodes; band: 95 % bootstrap "
+        "interval; points: every seed."
+    )
+    return [
+        Curves(
+            quantity,
+            title,
+            "episode",
+            unit,
+            tuple(_series(name, values.astype(np.float64)) for name, values in measured.items()),
+            note,
+            counts=quantity == "depth",
         )
-    return found
+        for quantity, title, unit, measured in (
+            ("depth", "Depth reached", "steps from the start", depth),
+            ("dead_ends", "Steps in shallow dead ends", "share of the steps", dead_ends),
+            ("entropy", "Entropy of an episode", "nats", outcome.entropy),
+        )
+    ]
 
 
 def _series(name: str, values: Float[np.ndarray, "P E"]) -> Series:
     width = min(SMOOTHED, values.shape[1])
     ends = np.arange(width, values.shape[1] + 1, width)
     blocks = np.stack([values[:, end - width : end].mean(axis=1) for end in ends], axis=1)
-    curve = curve_with_interval(blocks)
-    parts = [tuple(float(f"{value:.5g}") for value in part) for part in curve]
-    return Series(name, tuple(float(end) for end in ends), *parts)
+    return Series.of(name, ends, curve_with_interval(blocks), blocks)
 
 
 def _maps(outcome: MazeOutcome) -> list[Map]:
@@ -295,62 +267,44 @@ def _maps(outcome: MazeOutcome) -> list[Map]:
     x, y = (MAZE.position[MAZE.start] + 0.5).tolist()
     index = (MAZE.position[:, 0] * rows + MAZE.position[:, 1]).astype(int)
     walls = tuple(sorted(set(range(columns * rows)) - set(index.tolist())))
-    labels = [f"episode {moment}" for moment in outcome.config.moments]
-    found = []
-    for kind, unit, logarithmic in (
-        ("rewards", "reward of a cell", False),
-        ("visits", "share of the steps", True),
-    ):
-        for name in outcome.config.rewards:
-            if kind == "rewards" and name == "random":
-                continue
-            values = (
-                _reward_maps(outcome, name) if kind == "rewards" else _visit_maps(outcome, name)
-            )
-            frames = tuple(
-                _frame(label, index, value) for label, value in zip(labels, values, strict=True)
-            )
-            bounds = ((0.0, float(columns)), (0.0, float(rows)))
-            found.append(
-                Map(
-                    f"{kind}_{name}",
-                    name,
-                    "x",
-                    "y",
-                    bounds,
-                    MAZE.size,
-                    unit,
-                    frames,
-                    logarithmic,
-                    True,
-                    (x, y),
-                    walls,
-                    kind,
-                )
-            )
-    return found
-
-
-def _frame(label: str, index: Num[np.ndarray, " N"], values: Float[np.ndarray, " N"]) -> Frame:
-    """A reward of 0 is something else than no visit: it is kept, where `Frame.of` would leave it
-    out."""
-    there = np.isfinite(values)
-    return Frame(
-        label, tuple(index[there].tolist()), tuple(float(f"{value:.5g}") for value in values[there])
+    kinds = (
+        ("rewards", "reward of a cell", _paid(outcome), _reward_maps),
+        ("visits", "share of the steps", outcome.config.rewards, _visit_maps),
     )
+    return [
+        Map(
+            name=f"{kind}_{name}",
+            title=name,
+            x_label="x",
+            y_label="y",
+            bounds=((0.0, float(columns)), (0.0, float(rows))),
+            shape=MAZE.size,
+            value_label=unit,
+            # A reward of 0 is something else than no visit: it is kept.
+            frames=tuple(
+                Frame.at(label, index[np.isfinite(values)], values[np.isfinite(values)])
+                for label, values in zip(_labels(outcome), values_of(outcome, name), strict=True)
+            ),
+            logarithmic=kind == "visits",
+            start=(x, y),
+            walls=walls,
+            group=kind,
+        )
+        for kind, unit, names, values_of in kinds
+        for name in names
+    ]
 
 
 def _findings(outcome: MazeOutcome) -> tuple[str, ...]:
     """Sentences from the numbers, for the rewards that were run."""
     rewards = outcome.config.rewards
     depths = {name: depth_reached(outcome, name) for name in rewards}
-    said = ", ".join(
+    reached = ", ".join(
         f"{name} {depths[name][:, -LAST:].mean():.0f} "
-        f"({dead_end_share(outcome, name)[:, -LAST:].mean():.0%} of the steps in "
-        "shallow dead ends)"
+        f"({dead_end_share(outcome, name)[:, -LAST:].mean():.0%} of the steps in shallow dead ends)"
         for name in rewards
     )
-    sentences = [f"Depth reached in the last {LAST} episodes, of {MAZE.depth.max()}: {said}."]
+    sentences = [f"Depth reached in the last {LAST} episodes, of {MAZE.depth.max()}: {reached}."]
     if "lifelong" in rewards:
         sentences.append(_lifelong_sentence(outcome, depths["lifelong"]))
     if "episodic" in rewards:
@@ -361,8 +315,7 @@ def _findings(outcome: MazeOutcome) -> tuple[str, ...]:
         if dead is not None and way is not None and deep is not None:
             sentences.append(
                 f"After the last episode the episodic reward is {dead:.2f} in shallow dead ends, "
-                f"{way:.2f} in shallow cells "
-                f"on the way and {deep:.2f} in deep ones."
+                f"{way:.2f} in shallow cells on the way and {deep:.2f} in deep ones."
             )
     return tuple(sentences)
 
@@ -375,17 +328,16 @@ def _lifelong_sentence(outcome: MazeOutcome, depth: Float[np.ndarray, "P E"]) ->
     gone = np.mean(final[np.isfinite(final)] == 0.0)
     return (
         f"Agents with the lifelong reward are deepest in episodes {best + 1} to {best + width} "
-        f"(depth {blocks[best]:.0f}) and "
-        f"end at {blocks[-1]:.0f}; after the last episode their reward is 0 in {gone:.0%} of the "
-        "cells they have visited."
+        f"(depth {blocks[best]:.0f}) and end at {blocks[-1]:.0f}; after the last episode their "
+        f"reward is 0 in {gone:.0%} of the cells they have visited."
     )
 
 
 def _notes(config: MazeConfig) -> tuple[str, ...]:
     return (
         f"{config.seeds} seeds (0 to {config.seeds - 1}), {config.episodes} episodes of "
-        f"{config.steps} steps, k = "
-        f"{config.num_neighbours}, β = {config.lifelong_weight}. The maze is our own drawing.",
+        f"{config.steps} steps, k = {config.num_neighbours}, β = {config.lifelong_weight}. The "
+        "maze is our own drawing.",
         "The paper gives neither k nor the settings of Q-learning for its maze. A cell visited "
         "more than k times has r_l = 0.",
         "Random is a policy: every action is as likely as the others.",

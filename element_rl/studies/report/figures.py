@@ -20,20 +20,13 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.collections import LineCollection
-from matplotlib.colors import ListedColormap, LogNorm, Normalize
+from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter
 
-from element_rl.plots import save_figure
+from element_rl.plots import planes, save_both
 from element_rl.plots.legends import draw_legend, draw_shared_legend
-from element_rl.plots.maps import (
-    CROP_MARGIN,
-    MOST_VECTOR_POINTS,
-    START_MARK,
-    draw_field_scale,
-    log_scale,
-)
+from element_rl.plots.lines import SeedEnds, draw_ends, draw_line, thousands
+from element_rl.plots.planes import MOST_VECTOR_POINTS, draw_grid, log_scale, visited_part
 from element_rl.plots.style import (
     DASHES,
     QUIET,
@@ -45,20 +38,20 @@ from element_rl.plots.style import (
     wrapped_title,
 )
 from element_rl.studies.engine.results import Curves, Map, Paths, Results, Scatter, Series
-from element_rl.studies.engine.tables import file_stem
+from element_rl.studies.engine.table_text import file_stem
 
 OURS = "element"
 REFERENCE = "random"  # a policy, not a method: in grey
-WALL = "#444444"
 MOST_FRAMES = 6  # columns of a figure of maps
 PANEL = 2.3  # inches, of a map
+LEAST_ASPECT = 1 / 3  # of the part of a map that is shown: no panel is a mere strip
 
 
 def draw_results(results: Results, folder: Path) -> list[Path]:
     """Draws everything that can be drawn; the files."""
     written = []
     for name, figure in _figures(results):
-        written += [save_figure(figure, folder / f"{name}.{kind}") for kind in ("png", "svg")]
+        written += save_both(figure, folder, name)
     return written
 
 
@@ -85,9 +78,7 @@ def _figures(results: Results) -> Iterator[tuple[str, Figure]]:
         drawn.append(
             (f"{_shared_beginning(group) or results.study}_all", draw_curves(group, styles))
         )
-    drawn += [
-        (maps[0].group or maps[0].name, draw_maps(maps)) for maps in _map_groups(results.maps)
-    ]
+    drawn += [(maps[0].group or maps[0].name, draw_maps(maps)) for maps in results.map_groups()]
     drawn += [(paths.name, draw_paths(paths)) for paths in results.paths if paths.groups]
     drawn += [(scatter.name, draw_scatter(scatter, styles)) for scatter in results.scatters]
     taken: set[str] = set()
@@ -119,15 +110,6 @@ def _shared_beginning(group: Sequence[Curves]) -> str:
     return "_".join(words[0] for words in positions)
 
 
-def _map_groups(maps: Sequence[Map]) -> list[list[Map]]:
-    groups: dict[str, list[Map]] = {}
-    for position, entry in enumerate(entry for entry in maps if entry.frames):
-        groups.setdefault(f"group {entry.group}" if entry.group else f"map {position}", []).append(
-            entry
-        )
-    return list(groups.values())
-
-
 @matplotlib.rc_context(STYLE)
 def draw_curves(panels: Sequence[Curves], styles: Mapping[str, Mapping[str, Any]]) -> Figure:
     """One panel per `Curves`; the legend stands in the only panel where that has room, or above
@@ -137,8 +119,9 @@ def draw_curves(panels: Sequence[Curves], styles: Mapping[str, Mapping[str, Any]
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes, curves in zip(grid, panels, strict=False):
-        for series in sorted(curves.series, key=lambda series: list(styles).index(series.label)):
-            _draw_series(axes, series, styles[series.label])
+        ordered = sorted(curves.series, key=lambda series: list(styles).index(series.label))
+        ends = [_draw_series(axes, series, styles[series.label]) for series in ordered]
+        draw_ends(axes, ends)
         axes.set_title(wrapped_title(curves.title, size[0] / columns))
         axes.set(xlabel=curves.x_label, ylabel=curves.y_label)
         _set_limits(axes, curves)
@@ -150,14 +133,13 @@ def draw_curves(panels: Sequence[Curves], styles: Mapping[str, Mapping[str, Any]
     return figure
 
 
-def _draw_series(axes: Axes, series: Series, style: Mapping[str, Any]) -> None:
+def _draw_series(axes: Axes, series: Series, style: Mapping[str, Any]) -> SeedEnds:
+    zorder = {"zorder": 3 if series.label == OURS else 2}
+    has_band = bool(series.low and series.high)
+    band = (_numbers(series.low), _numbers(series.high)) if has_band else ()
     x, middle = np.array(series.x), _numbers(series.middle)
-    marker = "o" if np.isfinite(middle).sum() == 1 else None
-    zorder = 3 if series.label == OURS else 2
-    axes.plot(x, middle, label=series.label, marker=marker, zorder=zorder, **style)
-    if series.low and series.high:
-        low, high = _numbers(series.low), _numbers(series.high)
-        axes.fill_between(x, low, high, color=style["color"], alpha=0.18, linewidth=0)
+    draw_line(axes, x, middle, band, {**style, **zorder}, series.label)
+    return SeedEnds(style["color"], np.array(series.ends))
 
 
 def _numbers(values: Sequence[float | None]) -> Float[np.ndarray, " T"]:
@@ -181,9 +163,9 @@ def _set_limits(axes: Axes, curves: Curves) -> None:
             np.floor(bottom) if top - bottom < 2 else bottom,
             np.ceil(top) if top - bottom < 2 else top,
         )
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    thousands(axes.xaxis)
     if high >= 10_000:
-        axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+        thousands(axes.yaxis)
 
 
 @matplotlib.rc_context(STYLE)
@@ -236,28 +218,13 @@ def _chosen(frames: int) -> list[int]:
 def _limits(entry: Map, maps: Sequence[Map]) -> Float[np.ndarray, "2 2"]:
     """The part of the plane that any map of the group over the same grid needs; all of it where
     there are walls."""
-    bounds = np.array(entry.bounds, np.float64)
     alike = [other for other in maps if (other.bounds, other.shape) == (entry.bounds, entry.shape)]
-    used = np.unique(
-        [cell for other in alike for frame in other.frames for cell in frame.index]
-    ).astype(int)
-    if entry.walls or not len(used):
-        return bounds
-    cells = np.stack(np.unravel_index(used, entry.shape), axis=1)
-    side = (bounds[:, 1] - bounds[:, 0]) / entry.shape
-    corners = [
-        bounds[:, 0] + side * cells.min(axis=0),
-        bounds[:, 0] + side * (cells.max(axis=0) + 1),
-    ]
-    corners += [np.array(other.start) for other in alike if other.start is not None]
-    low, high = np.min(corners, axis=0), np.max(corners, axis=0)
-    size = (high - low) * (1 + 2 * CROP_MARGIN)
-    # no panel is a mere strip
-    size = np.maximum(size, size.max() / 3) if entry.equal_scales else size
-    centre = (low + high) / 2
-    return np.clip(
-        np.stack([centre - size / 2, centre + size / 2], axis=1), bounds[:, :1], bounds[:, 1:]
-    )
+    visited = np.zeros(entry.shape, bool)
+    for frame in (frame for other in alike for frame in other.frames if not entry.walls):
+        visited.reshape(-1)[list(frame.index)] = True
+    starts = [other.start for other in alike if other.start is not None]
+    aspect = LEAST_ASPECT if entry.equal_scales else 0.0
+    return visited_part(visited, np.array(entry.bounds, np.float64), starts, aspect)
 
 
 def _height_over_width(entry: Map, view: Float[np.ndarray, "2 2"]) -> float:
@@ -279,20 +246,10 @@ def _norm(maps: Sequence[Map]) -> Normalize:
 def _draw_frame(
     axes: Axes, entry: Map, position: int, view: Float[np.ndarray, "2 2"], norm: Normalize
 ) -> None:
-    frame = entry.frames[position]
-    (left, right), (low, high) = entry.bounds
-    placed: Any = {"origin": "lower", "extent": (left, right, low, high), "interpolation": "none"}
-    # Rows of an image run along its vertical axis, the first axis of the grid along the horizontal
-    # one.
-    axes.imshow(frame.grid(entry.shape).T, norm=norm, cmap="viridis_r", **placed)
-    if entry.walls:
-        walls = np.full(entry.shape[0] * entry.shape[1], np.nan)
-        walls[list(entry.walls)] = 1.0
-        axes.imshow(walls.reshape(entry.shape).T, cmap=ListedColormap([WALL]), **placed)
-    if entry.start is not None:
-        axes.plot(*entry.start, **START_MARK | {"markersize": 5})
+    frame, walls = entry.frames[position], np.zeros(entry.shape, bool)
+    walls.reshape(-1)[list(entry.walls)] = True
+    draw_grid(axes, frame.grid(entry.shape), entry.bounds, norm, entry.start, 5.0, walls)
     axes.set(xlim=view[0], ylim=view[1], aspect="equal" if entry.equal_scales else "auto")
-    axes.grid(visible=False)
     axes.locator_params(nbins=4)
     axes.set_title(frame.label, size=8.5, color=QUIET)
 
@@ -300,23 +257,15 @@ def _draw_frame(
 @matplotlib.rc_context(STYLE)
 def draw_paths(paths: Paths) -> Figure:
     """All paths in one plane, a colour per group from early (dark) to late (light)."""
-    colours = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.9, len(paths.groups)))
     figure = Figure(figsize=(6.0, 4.8), layout="constrained")
     axes = figure.subplots()
-    pixels = sum(len(path) for group in paths.groups for path in group.paths) > MOST_VECTOR_POINTS
-    for colour, group in zip(colours, paths.groups, strict=True):
-        lines = [np.asarray(path, np.float64).reshape(-1, 2) for path in group.paths]
-        axes.add_collection(
-            LineCollection(lines, colors=[colour], linewidths=1.0, alpha=0.9, rasterized=pixels)
-        )
-    if paths.start is not None:
-        axes.plot(*paths.start, **START_MARK)
-    axes.autoscale_view()
-    if paths.equal_scales:
-        axes.set_aspect("equal", adjustable="datalim")
     axes.set_title(paths.title)
     axes.set(xlabel=paths.x_label, ylabel=paths.y_label)
-    draw_field_scale(figure, axes, colours, [group.label for group in paths.groups])
+    groups = [
+        (group.label, [np.asarray(path, np.float64).reshape(-1, 2) for path in group.paths])
+        for group in paths.groups
+    ]
+    planes.draw_paths(figure, axes, groups, paths.start, paths.equal_scales)
     draw_legend(figure, [axes], handletextpad=0.2)
     return figure
 
@@ -327,19 +276,10 @@ def draw_scatter(scatter: Scatter, styles: Mapping[str, Mapping[str, Any]]) -> F
     figure = Figure(figsize=(4.8, 4.6), layout="constrained")
     axes = figure.subplots()
     pixels = sum(len(group.x) for group in scatter.groups) > MOST_VECTOR_POINTS
+    look: Any = {"markersize": 4, "alpha": 0.6, "mew": 0, "rasterized": pixels}
     for group in scatter.groups:
         colour = styles[group.label]["color"]
-        axes.plot(
-            group.x,
-            group.y,
-            ".",
-            color=colour,
-            markersize=4,
-            alpha=0.6,
-            mew=0,
-            label=group.label,
-            rasterized=pixels,
-        )
+        axes.plot(group.x, group.y, ".", color=colour, label=group.label, **look)
     if scatter.diagonal:
         axes.axline((0, 0), slope=1, color=QUIET, linewidth=1.0, zorder=1)
         axes.set_aspect("equal", adjustable="datalim")

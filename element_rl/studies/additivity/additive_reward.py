@@ -131,8 +131,8 @@ def fit_additive_reward(
         deviation=jnp.float32(max(np.std(entropy[training]), 1e-6)),
     )
     network = MLP.create(network_key, (states.shape[2], *config.hidden_sizes, 1))
-    judged = {"validation": validation, "held out": held_out}
-    network, errors = _train(network, episodes, training, judged, config, order_key, watch)
+    evaluated = {"validation": validation, "held out": held_out}
+    network, errors = _train(network, episodes, training, evaluated, config, order_key, watch)
     predicted = {SUM: np.asarray(_predict_all(network, episodes), np.float64), **simple}
 
     def of(chosen: Int[np.ndarray, " S"]) -> Predictions:
@@ -232,10 +232,10 @@ def _standardised(
     lengths: Int[np.ndarray, " E"],
     training: Int[np.ndarray, " S"],
 ) -> Float[np.ndarray, "E T D"]:
-    """Coordinates with mean 0 and deviation 1 over the training states; a constant one becomes 0."""
-    known = states[training][np.arange(states.shape[1]) < lengths[training, None]]
-    deviation = known.std(axis=0, dtype=np.float64)
-    scaled = (states - known.mean(axis=0, dtype=np.float64)) / np.where(
+    """Coordinates with mean 0 and deviation 1 over the training states; constant ones become 0."""
+    seen = states[training][np.arange(states.shape[1]) < lengths[training, None]]
+    deviation = seen.std(axis=0, dtype=np.float64)
+    scaled = (states - seen.mean(axis=0, dtype=np.float64)) / np.where(
         deviation > 0, deviation, 1.0
     )
     return scaled.astype(np.float32)
@@ -245,7 +245,7 @@ def _train(
     network: MLP,
     episodes: _Episodes,
     training: Int[np.ndarray, " S"],
-    judged: dict[str, Int[np.ndarray, " _"]],
+    evaluated: dict[str, Int[np.ndarray, " _"]],
     config: AdditivityConfig,
     order_key: PRNGKeyArray,
     watch: Callable[[int, int], None],
@@ -259,12 +259,12 @@ def _train(
     )
     learning_rates = (config.learning_rate * (1 + np.cos(np.pi * progress)) / 2).astype(np.float32)
     optimiser_state, kept = ADAM.init(network), network
-    errors: dict[str, list[float]] = {name: [] for name in ("training", *judged)}
+    errors: dict[str, list[float]] = {name: [] for name in ("training", *evaluated)}
     for epoch in range(config.epochs):
         order = jax.random.permutation(jax.random.fold_in(order_key, epoch), jnp.asarray(training))
         batches = order[: batch * updates].reshape(updates, batch)
         network, optimiser_state, squared = _epoch(
-            network, optimiser_state, episodes, batches, learning_rates[epoch], judged
+            network, optimiser_state, episodes, batches, learning_rates[epoch], evaluated
         )
         for name in errors:
             errors[name].append(float(squared[name]) ** 0.5)
@@ -281,7 +281,7 @@ def _epoch(
     episodes: _Episodes,
     batches: Int[Array, "U B"],
     learning_rates: Float[Array, " U"],
-    judged: dict[str, Int[Array, " _"]],
+    evaluated: dict[str, Int[Array, " _"]],
 ) -> tuple[MLP, Any, dict[str, Float[Array, ""]]]:
     """All minibatches once; the mean squared error in bits² on the way, and that of other episodes
     at the end."""
@@ -305,7 +305,7 @@ def _epoch(
     )
     values = {
         name: jax.lax.map(lambda episode: loss(network, episode[None]), few)
-        for name, few in judged.items()
+        for name, few in evaluated.items()
     }
     squared = {
         name: episodes.deviation**2 * jnp.mean(each)

@@ -3,34 +3,36 @@ task learned online.
 
 Explorers of the robots that walk upright end their episodes by falling, as in the paper: what they
 learn is then to move without falling, and that is what their tasks ask. Ant's do not, as everywhere
-else in this library (docs/results/history/ant-series.md). The tasks themselves are Gymnasium's,
-where a fall ends an episode of every robot. On screens the tasks are their own: to reach
-Rooms-v0's goal, Mario's progress.
+else in this library (docs/results/history/ant-series.md). The tasks themselves are Gymnasium's, where a
+fall ends an episode of every robot. On frames the tasks are the environment's: to reach Rooms-v0's
+goal, Mario's progress.
 """
 
 import dataclasses
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from element_rl.agents.cql import CQLConfig
 from element_rl.agents.discrete_cql import DiscreteCQLConfig
-from element_rl.envs.make import is_screen
 from element_rl.envs.robots import HEALTH_OPTION, can_fall
-from element_rl.studies import screens
-from element_rl.studies.comparison import BASELINES, ROBOTS, baseline_cell, cell_of
+from element_rl.studies.engine import methods
+from element_rl.studies.engine.environments import FRAMES, VECTORS, kind_of_environment
 from element_rl.studies.engine.grid import Cell, Scale
+from element_rl.studies.engine.methods import BASELINES, ROBOTS, baseline_cell, cell_of
 from element_rl.training.finetune import FinetuneConfig
 from element_rl.training.finetune.settings import REWARD_SCALES
+from element_rl.training.offline import OfflineConfig
 
 EXPLORERS = ("element", *BASELINES)
-SAC, A3C = ONLINE = (
-    "sac",
-    "a3c",
-)  # learn the task from its reward, from nothing: of robots, and on screens
 RANDOM = "random"
 UPRIGHT = ("Hopper-v5", "Walker2d-v5", "Humanoid-v4")
 RANDOM_STEPS = 50_000  # per seed, to know what a random policy gets
+
+
+def on_frames(scale: Scale, **sizes: object) -> Scale:
+    """The sizes on frames of a scale of explorers, with those of learning tasks."""
+    assert scale.screens is not None
+    return dataclasses.replace(scale.screens, **sizes)  # type: ignore[arg-type]
+
 
 SMOKE = Scale(
     ("Pendulum-v1",),
@@ -50,8 +52,8 @@ SMOKE = Scale(
         "episodes": 1,
         "cql": CQLConfig(hidden_sizes=(16,), batch_size=16),
     },
-    screens=dataclasses.replace(
-        screens.SMOKE,
+    screens=on_frames(
+        methods.SMOKE,
         task_steps=300,
         updates=4,
         offline_options={
@@ -72,8 +74,8 @@ SMALL = Scale(
     updates=100_000,
     # A frame takes 7 kB, and an update of three agents on 32 images 0.8 s of two cores. One frame
     # shows no speed: four do.
-    screens=dataclasses.replace(
-        screens.SMALL,
+    screens=on_frames(
+        methods.SMALL,
         samples=50_000,
         task_steps=500_000,
         updates=10_000,
@@ -87,8 +89,8 @@ PAPER = Scale(
     samples=1_000_000,
     task_steps=1_000_000,
     updates=500_000,
-    screens=dataclasses.replace(
-        screens.PAPER,
+    screens=on_frames(
+        methods.PAPER,
         seeds=5,
         samples=1_000_000,
         task_steps=1_000_000,
@@ -108,13 +110,12 @@ def explorer(env: str, method: str, scale: Scale) -> Cell:
 
 
 def online(env: str, scale: Scale) -> Cell:
-    """SAC on the task; on a screen A3C, with the factor of the reward that fine-tuning has there."""
+    """The task learned from its reward, from nothing, with the factor of the reward that
+    fine-tuning has there."""
+    kind, factor = kind_of_environment(env), REWARD_SCALES.get(env, 1.0)
+    settings = {} if factor == 1.0 else {"reward_options": (f"scale={factor}",)}
     scale = _with_steps(env, scale.on(env).task_steps, scale)
-    if not is_screen(env):
-        return cell_of(env, SAC, scale, reward="extrinsic")
-    factor = REWARD_SCALES.get(env, 1.0)
-    options = () if factor == 1.0 else (f"scale={factor}",)
-    return cell_of(env, A3C, scale, reward="extrinsic", reward_options=options)
+    return cell_of(env, kind.learner, scale, reward="extrinsic", **settings)
 
 
 def random(env: str, scale: Scale) -> Cell:
@@ -136,39 +137,31 @@ def with_learning(
 ) -> Scale:
     """The scale with other settings of those who learn the tasks: from data (CQL), or on from a
     policy (SAC)."""
-    if (anchor is not None or anchor_halflife is not None) and any(map(is_screen, scale.envs)):
+    given = {"anchor": anchor, "anchor_halflife": anchor_halflife}
+    finetune = {name: value for name, value in given.items() if value is not None}
+    if finetune and any(kind_of_environment(env) is FRAMES for env in scale.envs):
         raise ValueError(
             "--anchor is of SAC, and on screens it is A3C that learns: choose robots, or leave it "
             "out."
         )
     if anchor_halflife is not None and not anchor:
         raise ValueError("--anchor-halflife says how an anchor fades: give --anchor too.")
-    if conservative_weight is not None and not conservative_weight >= 0:
-        raise ValueError(f"--conservative-weight must not be negative, got {conservative_weight}.")
     # says what is wrong with them
     FinetuneConfig(Path(), anchor=anchor or 0.0, anchor_halflife=anchor_halflife)
-    given = {"anchor": anchor, "anchor_halflife": anchor_halflife}
-    finetune = {name: value for name, value in given.items() if value is not None}
-    screens = scale.screens and dataclasses.replace(
-        scale.screens,
-        offline_options=_weighted(
-            scale.screens, "discrete_cql", DiscreteCQLConfig(), conservative_weight
-        ),
+    scale = dataclasses.replace(scale, finetune_options=finetune)
+    if conservative_weight is None:
+        return scale
+    if not conservative_weight >= 0:
+        raise ValueError(f"--conservative-weight must not be negative, got {conservative_weight}.")
+    screens = scale.screens and _weighted(
+        scale.screens, FRAMES.offline_learner, conservative_weight
     )
-    offline = _weighted(scale, "cql", CQLConfig(), conservative_weight)
-    return dataclasses.replace(
-        scale, offline_options=offline, finetune_options=finetune, screens=screens
-    )
+    scale = _weighted(scale, VECTORS.offline_learner, conservative_weight)
+    return dataclasses.replace(scale, screens=screens)
 
 
-def _weighted(
-    scale: Scale, learner: str, default: CQLConfig | DiscreteCQLConfig, weight: float | None
-) -> Mapping[str, Any]:
-    """Settings of agents that learn offline, with another conservative weight."""
-    if weight is None:
-        return scale.offline_options
-    config = scale.offline_options.get(learner, default)
-    return {
-        **scale.offline_options,
-        learner: dataclasses.replace(config, conservative_weight=weight),
-    }
+def _weighted(scale: Scale, learner: str, weight: float) -> Scale:
+    """The scale with another conservative weight of those who learn offline."""
+    config = getattr(OfflineConfig(("any",), **scale.offline_options), learner)
+    weighted = {learner: dataclasses.replace(config, conservative_weight=weight)}
+    return dataclasses.replace(scale, offline_options={**scale.offline_options, **weighted})

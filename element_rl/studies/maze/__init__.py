@@ -3,8 +3,8 @@
 
 A state is a cell, known by its coordinates. After every episode each visited cell c has
 
-    r_ep(c)   mean of H(τ) over the episodes τ that have visited c                                     (Eq. 11)
-    r_l(c)    log(1 + ‖distances to the k nearest of all visits so far‖), by brute force               (Eq. 15)
+    r_ep(c)   mean of H(τ) over the episodes τ that have visited c                        (Eq. 11)
+    r_l(c)    log(1 + ‖distances to the k nearest of all visits so far‖), by brute force  (Eq. 15)
 
 each scaled to [0, 1] by its smallest and largest value over the visited cells. The agent then
 learns by Q-learning, and acts ε-greedily through the next episode.
@@ -52,14 +52,9 @@ class MazeConfig:
     episodes: int = 300  # per seed
     steps: int = 700  # per episode
     seeds: int = 10  # independent agents per reward, numbered from 0
-    rewards: tuple[RewardName, ...] = (
-        "episodic",
-        "lifelong",
-        "both",
-        "random",
-    )  # random: a policy, with no reward
-    # k of r_l; the paper gives none for the maze, and 3 elsewhere
-    # (docs/results/history/maze-settings.md)
+    # random: a policy, with no reward
+    rewards: tuple[RewardName, ...] = ("episodic", "lifelong", "both", "random")
+    # k of r_l; the paper gives none for the maze (3 elsewhere, see docs/results/maze.md)
     num_neighbours: int = 100
     bandwidth: float = 1.0  # σ of the entropy, in squared cells
     lifelong_weight: float = 0.5  # β of the reward "both"
@@ -121,7 +116,7 @@ class Knowledge(NamedTuple):
     episodes: Float[Array, " S"]  # that visited the cell
 
 
-class Lived(NamedTuple):
+class Transitions(NamedTuple):
     """An episode: T transitions from `cell` by `action` to `next_cell`."""
 
     cell: Int[Array, " T"]
@@ -137,10 +132,10 @@ def run_maze(config: MazeConfig, watch: Watch = lambda done, total: None) -> Maz
     keys = jnp.stack(
         [_agent_key(name, seed) for name in config.rewards for seed in range(config.seeds)]
     )
-    knowledge = jax.vmap(lambda _: _beginning(config))(keys)
+    knowledge = jax.vmap(lambda _: _no_knowledge(config))(keys)
     history = []
     for episode in range(config.episodes):
-        knowledge, measured = _live_together(
+        knowledge, measured = _run_episodes(
             knowledge, population, keys, jnp.asarray(episode), config
         )
         history.append(jax.device_get(measured))
@@ -172,7 +167,7 @@ def _agent_key(name: RewardName, seed: int) -> PRNGKeyArray:
     return jax.random.fold_in(jax.random.key(seed), get_args(RewardName).index(name))
 
 
-def _beginning(config: MazeConfig) -> Knowledge:
+def _no_knowledge(config: MazeConfig) -> Knowledge:
     num_cells, num_actions = MAZE.next_cell.shape
     nothing = jnp.zeros(num_cells)
     values = q_learning.create(num_cells, num_actions, config.q_learning)
@@ -180,21 +175,21 @@ def _beginning(config: MazeConfig) -> Knowledge:
 
 
 @partial(jax.jit, static_argnames="config")
-def _live_together(
-    known: Knowledge,
+def _run_episodes(
+    knowledge: Knowledge,
     kinds: AgentKind,
     keys: Key[Array, " P"],
     episode: Int[Array, ""],
     config: MazeConfig,
 ) -> tuple[Knowledge, tuple[Float[Array, "P S"], Float[Array, "P S"], Float[Array, " P"]]]:
     """One episode of every agent."""
-    return jax.vmap(partial(_live, config=config), in_axes=(0, 0, 0, None))(
-        known, kinds, keys, episode
+    return jax.vmap(partial(_run_episode, config=config), in_axes=(0, 0, 0, None))(
+        knowledge, kinds, keys, episode
     )
 
 
-def _live(
-    known: Knowledge,
+def _run_episode(
+    knowledge: Knowledge,
     kind: AgentKind,
     agent_key: PRNGKeyArray,
     episode: Int[Array, ""],
@@ -202,30 +197,34 @@ def _live(
 ) -> tuple[Knowledge, tuple[Float[Array, " S"], Float[Array, " S"], Float[Array, ""]]]:
     """One episode and what is learned from it; its visits, the rewards of all cells after it, and
     its entropy."""
-    values, lived = _walk(known, kind, jax.random.fold_in(agent_key, episode), config)
-    visits = jnp.zeros_like(known.visits).at[lived.next_cell].add(1.0)
+    values, transitions = _walk(knowledge, kind, jax.random.fold_in(agent_key, episode), config)
+    visits = jnp.zeros_like(knowledge.visits).at[transitions.next_cell].add(1.0)
     entropy = visits_entropy(visits, config.bandwidth)
     there = visits > 0
-    known = Knowledge(
+    knowledge = Knowledge(
         values,
-        known.tried.at[lived.cell, lived.action].set(True),
-        known.visits + visits,
-        known.entropy_sum + jnp.where(there, entropy, 0.0),
-        known.episodes + there,
+        knowledge.tried.at[transitions.cell, transitions.action].set(True),
+        knowledge.visits + visits,
+        knowledge.entropy_sum + jnp.where(there, entropy, 0.0),
+        knowledge.episodes + there,
     )
-    rewards = state_rewards(known, kind, config.num_neighbours)
-    return known._replace(values=_learn(known, lived, rewards, config)), (visits, rewards, entropy)
+    rewards = state_rewards(knowledge, kind, config.num_neighbours)
+    return knowledge._replace(values=_learn(knowledge, transitions, rewards, config)), (
+        visits,
+        rewards,
+        entropy,
+    )
 
 
 def _walk(
-    known: Knowledge, kind: AgentKind, key: PRNGKeyArray, config: MazeConfig
-) -> tuple[Float[Array, "S A"], Lived]:
+    knowledge: Knowledge, kind: AgentKind, key: PRNGKeyArray, config: MazeConfig
+) -> tuple[Float[Array, "S A"], Transitions]:
     """An episode from the start, and the values at its end."""
-    rewards = state_rewards(known, kind, config.num_neighbours)
+    rewards = state_rewards(knowledge, kind, config.num_neighbours)
 
     def move(
         carry: tuple[Float[Array, "S A"], Int[Array, ""]], key: PRNGKeyArray
-    ) -> tuple[tuple[Float[Array, "S A"], Int[Array, ""]], Lived]:
+    ) -> tuple[tuple[Float[Array, "S A"], Int[Array, ""]], Transitions]:
         values, cell = carry
         action = q_learning.act(values, cell, key, kind.epsilon)
         next_cell = maze.step(cell, action, jnp)
@@ -233,45 +232,47 @@ def _walk(
             values = q_learning.update(
                 values, cell, action, rewards[next_cell], next_cell, config.q_learning
             )
-        return (values, next_cell), Lived(cell, action, next_cell)
+        return (values, next_cell), Transitions(cell, action, next_cell)
 
-    (values, _), lived = jax.lax.scan(
-        move, (known.values, jnp.asarray(MAZE.start)), jax.random.split(key, config.steps)
+    (values, _), transitions = jax.lax.scan(
+        move, (knowledge.values, jnp.asarray(MAZE.start)), jax.random.split(key, config.steps)
     )
-    return values, lived
+    return values, transitions
 
 
 def _learn(
-    known: Knowledge, lived: Lived, rewards: Float[Array, " S"], config: MazeConfig
+    knowledge: Knowledge, transitions: Transitions, rewards: Float[Array, " S"], config: MazeConfig
 ) -> Float[Array, "S A"]:
     """The values after an episode."""
     if config.learn_from == "episode":
 
-        def again(values: Float[Array, "S A"], seen: Lived) -> tuple[Float[Array, "S A"], None]:
+        def again(
+            values: Float[Array, "S A"], seen: Transitions
+        ) -> tuple[Float[Array, "S A"], None]:
             reward = rewards[seen.next_cell]
             return q_learning.update(
                 values, *seen[:2], reward, seen.next_cell, config.q_learning
             ), None
 
-        return jax.lax.scan(again, known.values, lived)[0]
+        return jax.lax.scan(again, knowledge.values, transitions)[0]
     if config.learn_from == "step":
-        return known.values
+        return knowledge.values
     next_cell = jnp.asarray(MAZE.next_cell)
     return jax.lax.fori_loop(
         0,
         config.updates,
         lambda _, values: q_learning.update_known(
-            values, known.tried, rewards[next_cell], next_cell, config.q_learning
+            values, knowledge.tried, rewards[next_cell], next_cell, config.q_learning
         ),
-        known.values,
+        knowledge.values,
     )
 
 
-def state_rewards(known: Knowledge, kind: AgentKind, num_neighbours: int) -> Float[Array, " S"]:
+def state_rewards(knowledge: Knowledge, kind: AgentKind, num_neighbours: int) -> Float[Array, " S"]:
     """The reward of every cell as the agent knows it; 0 for cells that were never visited."""
-    seen = known.visits > 0
-    mean_entropy = known.entropy_sum / jnp.maximum(known.episodes, 1.0)
-    novelty = lifelong_novelty(known.visits, num_neighbours)
+    seen = knowledge.visits > 0
+    mean_entropy = knowledge.entropy_sum / jnp.maximum(knowledge.episodes, 1.0)
+    novelty = lifelong_novelty(knowledge.visits, num_neighbours)
     total = kind.episodic_weight * unit_scaled(
         mean_entropy, widened(empty_range(), mean_entropy, seen)
     )
