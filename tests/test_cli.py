@@ -327,7 +327,8 @@ def test_nan_observations_name_agent_step_and_field(
 
 
 def test_a_word_that_is_no_option_of_the_reward(tmp_path: Path) -> None:
-    """In a process of its own: here types are checked, there only what the library checks itself."""
+    """In a process of its own: here types are checked, there only what the library checks
+    itself."""
     arguments = [
         "on-policy",
         "Rooms-v0",

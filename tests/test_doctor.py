@@ -216,7 +216,10 @@ def test_mistakes_are_answered_by_exit_code_2(
 def test_the_page_fits_80_columns_and_the_json_has_no_nan(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    long = "A sentence [with brackets] that is so long that it goes over more than one line of 80 columns, surely."
+    long = (
+        "A sentence [with brackets] that is so long that it goes over more than one line of 80 "
+        "columns, surely."
+    )
     findings = [
         Finding("first", "ok", long),
         Finding("second", "fail", "Bad.", long, {"loss": np.float32("nan")}),

@@ -142,7 +142,8 @@ def test_no_room_for_more(tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(
         FileError,
-        match=r"x\.safetensors could not be written \(File too large; 8,000,000 bytes are needed, [\d,]+ bytes are free\)",
+        match=r"x\.safetensors could not be written \(File too large; "
+        r"8,000,000 bytes are needed, [\d,]+ bytes are free\)",
     ) as caught:
         write_arrays(arrays, {"a": np.zeros(1_000_000)})
     assert str(caught.value).count("\n") == 0

@@ -176,7 +176,8 @@ def test_agent_in_a_population_equals_agent_alone(chunks) -> None:
 def test_the_bonus_and_nothing_else_reaches_the_critic_target(
     filled: tuple[Learner, list[FinishedEpisode]],
 ) -> None:
-    """Doubling β changes the target by exactly β·r_l; a constant reward changes it by a constant."""
+    """Doubling β changes the target by exactly β·r_l; a constant reward changes it by a
+    constant."""
     learner, _ = filled
     agent, state, replay = (
         one_agent(part, 0)

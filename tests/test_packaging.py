@@ -50,7 +50,8 @@ import sys
 class Refusal:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in {EXTRAS!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}: the core must do without it", name=name)
+            reason = f"No module named {{name!r}}: the core must do without it"
+            raise ModuleNotFoundError(reason, name=name)
 
 sys.meta_path.insert(0, Refusal())
 """

@@ -110,7 +110,8 @@ def test_a_replay_too_small_for_an_episode_is_refused() -> None:
 
 
 def make_replay() -> ring.Replay:
-    """Two agents; agent 1 has an episode of three transitions in slots 0 to 3, then a running one."""
+    """Two agents; agent 1 has an episode of three transitions in slots 0 to 3, then a running
+    one."""
     replay = ring.create(
         2, 8, observation_dim=1, action_dim=1, state_dim=1, note_shapes={"n": (), "v": (2,)}
     )

@@ -68,14 +68,14 @@ def _first_action(name: str, env: gymnasium.Env) -> int:
     if not is_image(env.observation_space):
         raise ValueError(
             f"Environment {name!r} observes {env.observation_space}, but an image is needed "
-            "(uint8, [H, W], [H, W, 1] or [H, W, 3]): `element explore` takes vectors, where actions "
-            "are continuous; or wrap it with gymnasium.wrappers.AddRenderObservation and register "
-            "the result."
+            "(uint8, [H, W], [H, W, 1] or [H, W, 3]): `element explore` takes vectors, where "
+            "actions are continuous; or wrap it with gymnasium.wrappers.AddRenderObservation and "
+            "register the result."
         )
     if not isinstance(env.action_space, gymnasium.spaces.Discrete):
         raise ValueError(
-            f"Environment {name!r} acts in {env.action_space}, but Discrete actions are needed: use "
-            "IntrinsicReplayBuffer with Stable-Baselines3's SAC (docs/sb3.md)."
+            f"Environment {name!r} acts in {env.action_space}, but Discrete actions are needed: "
+            "use IntrinsicReplayBuffer with Stable-Baselines3's SAC (docs/sb3.md)."
         )
     return int(env.action_space.start)
 

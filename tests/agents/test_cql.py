@@ -40,7 +40,8 @@ def random_batch(seed: int = 0) -> sac.Batch:
 
 
 def hand_made_critics() -> TwinCritics:
-    """Q_i(s, a) = c_i relu(s·u + a·v) with c = (1, -3): small enough to write down, and far apart."""
+    """Q_i(s, a) = c_i relu(s·u + a·v) with c = (1, -3): small enough to write down, and far
+    apart."""
     first = np.array([[0.5], [-1.0], [0.3], [1.2], [-0.7]], np.float32)
     weights = (jnp.asarray(np.stack([first, first])), jnp.asarray([[[1.0]], [[-3.0]]]))
     biases = (jnp.asarray([[0.4], [0.4]]), jnp.asarray([[0.0], [2.0]]))

@@ -81,7 +81,10 @@ def test_double_precision_observations_give_single_precision_actions() -> None:
 
 
 def test_workers_load_no_jax() -> None:
-    program = "import sys, element_rl.acting.host_policy; print([m for m in ('jax', 'jaxlib') if m in sys.modules])"
+    program = (
+        "import sys, element_rl.acting.host_policy; "
+        "print([m for m in ('jax', 'jaxlib') if m in sys.modules])"
+    )
     finished = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )

@@ -1,4 +1,5 @@
-"""SAC: losses against hand-written NumPy, invariances of the update, and what reaches the learner."""
+"""SAC: losses against hand-written NumPy, invariances of the update, and what reaches the
+learner."""
 
 from functools import partial
 

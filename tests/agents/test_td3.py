@@ -1,4 +1,5 @@
-"""TD3: losses against hand-written NumPy, its delay, its targets, and how its stored policy acts."""
+"""TD3: losses against hand-written NumPy, its delay, its targets, and how its stored policy
+acts."""
 
 import dataclasses
 from itertools import pairwise

@@ -10,7 +10,8 @@ from element_rl.encoders.state import make_random_mlp, make_state_encoder
 
 
 def test_golden_weights_and_embedding() -> None:
-    """Computed once from NumPy's frozen stream; the weights bit for bit, the embedding to rounding."""
+    """Computed once from NumPy's frozen stream; the weights bit for bit, the embedding to
+    rounding."""
     encoder = make_random_mlp(seed=0, observation_dim=27)
     assert [w.shape for w in encoder.weights] == [(64, 27), (64, 64), (5, 64)]
     first = np.random.RandomState(0).uniform(-(27**-0.5), 27**-0.5, (64, 27)).astype(np.float32)

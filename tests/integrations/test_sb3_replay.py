@@ -272,7 +272,8 @@ def encoded(vectors: np.ndarray) -> np.ndarray:
 
 
 def test_without_a_word_of_its_length_a_run_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in the README: only the reward is named. Nothing is learned here, which would take long."""
+    """As in the README: only the reward is named. Nothing is learned here, which would take
+    long."""
     model = make_model(
         bonus={"reward": "element"}, learning_starts=10_000, buffer_size=2_000
     ).learn(1_200)

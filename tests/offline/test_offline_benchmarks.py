@@ -61,5 +61,6 @@ def test_recorded_episodes_and_the_verdict() -> None:
 
 
 def test_processes_that_evaluate_load_no_jax() -> None:
-    code = "import sys, element_rl.acting.evaluator, element_rl.acting.episode; sys.exit('jax' in sys.modules)"
+    modules = "element_rl.acting.evaluator, element_rl.acting.episode"
+    code = f"import sys, {modules}; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

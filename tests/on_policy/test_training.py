@@ -160,11 +160,20 @@ def test_several_workers_make_the_steps_together(tmp_path: Path) -> None:
 
 
 def test_a3c_learns_from_the_environment_s_reward(tmp_path: Path) -> None:
-    """Going right at once takes 6 to 8 steps; a random policy takes about 40, or runs out of time."""
+    """Going right at once takes 6 to 8 steps; a random policy takes about 40, or runs out of
+    time."""
     config = dataclasses.replace(
-        SMALL, steps=2_500, seeds=1, reward="extrinsic", log_every=250, checkpoint_every=2_500, random_seeds=1,
-        update_interval=None, update_steps=None, a3c=dataclasses.replace(SMALL.a3c, local_steps=12, learning_rate=1e-2),
-    )  # fmt: skip
+        SMALL,
+        steps=2_500,
+        seeds=1,
+        reward="extrinsic",
+        log_every=250,
+        checkpoint_every=2_500,
+        random_seeds=1,
+        update_interval=None,
+        update_steps=None,
+        a3c=dataclasses.replace(SMALL.a3c, local_steps=12, learning_rate=1e-2),
+    )
     run = create_run(config, tmp_path / "run")
     summary = train(config, run)
     assert summary["episode_length"][0] < 15 < summary["random_policy"]["episode_length"][0]

@@ -1,4 +1,5 @@
-"""E3B against numbers by hand and against NumPy in float64, which inverts the matrix at every step."""
+"""E3B against numbers by hand and against NumPy in float64, which inverts the matrix at every
+step."""
 
 import functools
 

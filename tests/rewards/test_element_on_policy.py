@@ -248,7 +248,8 @@ def test_places_that_were_visited_often_count_as_often() -> None:
 
 
 def test_hnsw_stands_states_that_repeat() -> None:
-    """Forty places, each visited five hundred times in a row: what exact search finds, hnsw finds."""
+    """Forty places, each visited five hundred times in a row: what exact search finds, hnsw
+    finds."""
     rng = np.random.default_rng(0)
     places = rng.normal(size=(40, 2)).astype(np.float32)
     visited = np.repeat(places, 500, axis=0)

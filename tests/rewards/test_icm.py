@@ -164,7 +164,8 @@ def test_first_step_of_adam() -> None:
 
 
 def test_learns_without_collapsing() -> None:
-    """Both losses fall, what was never seen keeps a larger bonus, and φ still tells places apart."""
+    """Both losses fall, what was never seen keeps a larger bonus, and φ still tells places
+    apart."""
     reward = IcmReward(
         IcmConfig(feature_dim=8, encoder_sizes=(32,), inverse_sizes=(32,), forward_sizes=(32,))
     )

@@ -74,7 +74,8 @@ def mlp(network, inputs: np.ndarray) -> np.ndarray:
 
 
 def novelty_loop(embeddings: np.ndarray, config: NguConfig, distances: list[float]) -> list[float]:
-    """Algorithm 1 step by step; `distances` holds every neighbour distance so far and is extended."""
+    """Algorithm 1 step by step; `distances` holds every neighbour distance so far and is
+    extended."""
     memory, rewards = [embeddings[0]], []
     for x in embeddings[1:]:
         nearest = sorted(float(((x - y) ** 2).sum()) for y in memory)[: config.num_neighbours]

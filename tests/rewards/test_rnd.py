@@ -113,7 +113,8 @@ def test_by_hand() -> None:
 
 
 def test_over_time_against_numpy() -> None:
-    """Five episodes of unequal lengths with updates between them, statistics kept as plain lists."""
+    """Five episodes of unequal lengths with updates between them, statistics kept as plain
+    lists."""
     reward = RndReward(SMALL)
     state = init(reward, jax.random.key(1))
     rng = np.random.default_rng(0)
@@ -225,7 +226,8 @@ def test_only_the_next_observation_counts() -> None:
 
 
 def test_learns_where_it_was_and_not_elsewhere() -> None:
-    """Many updates in one scan: the loss of the batch falls, and that of a place apart falls less."""
+    """Many updates in one scan: the loss of the batch falls, and that of a place apart falls
+    less."""
     reward = RndReward(SMALL)
     rng = np.random.default_rng(0)
     known, apart = rng.normal(size=(32, 3)), rng.normal(size=(32, 3)) * [1, 1, 0] + [0, 0, 4]

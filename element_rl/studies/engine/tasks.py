@@ -3,9 +3,9 @@ task learned online.
 
 Explorers of the robots that walk upright end their episodes by falling, as in the paper: what they
 learn is then to move without falling, and that is what their tasks ask. Ant's do not, as everywhere
-else in this library (docs/results/history/ant-series.md). The tasks themselves are Gymnasium's, where a
-fall ends an episode of every robot. On frames the tasks are the environment's: to reach Rooms-v0's
-goal, Mario's progress.
+else in this library (docs/results/history/ant-series.md). The tasks themselves are Gymnasium's,
+where a fall ends an episode of every robot. On frames the tasks are the environment's: to reach
+Rooms-v0's goal, Mario's progress.
 """
 
 import dataclasses
