@@ -137,6 +137,13 @@ def test_the_interval_of_improvement_by_hand() -> None:
         assert newcombe_by_hand(estimate.value, limit, 4, 6) == pytest.approx(0.0, abs=1e-6)
 
 
+def test_the_interval_of_improvement_is_that_of_others() -> None:
+    """Numbers of the R package SingleCaseES, which has Newcombe's interval for its NAP."""
+    x, y = np.array([28, 25, 24, 27, 30, 30, 29]), np.array([20, 20, 26, 25, 22, 23])
+    expected = (0.9166666666666666, 0.5973193600384168, 0.9859976893703788)
+    assert probability_of_improvement([x], [y]) == pytest.approx(expected, abs=1e-9)
+
+
 def test_the_interval_over_strata_adds_squares() -> None:
     """MOVER: three strata alike are as far from their mean as one over √3."""
     x, y = np.arange(5) + 9.0, np.arange(5.0)
