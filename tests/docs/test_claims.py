@@ -14,9 +14,11 @@ from scipy import stats
 
 from element_rl.rewards import NAMES, make_reward
 from element_rl.rewards.interface import RewardSpec
+from element_rl.studies.engine.statistics import probability_of_improvement
 
 METHODS = ROOT / "docs" / "methods" / "README.md"
 COVERAGE = ROOT / "docs" / "results" / "coverage.md"
+ENTROPY = ROOT / "docs" / "results" / "episodic-entropy.md"
 COMPARING = [
     ROOT / name for name in ("README.md", "docs/index.md", "docs/faq.md", "docs/results/README.md")
 ]
@@ -53,6 +55,33 @@ def test_each_reward_sees_what_its_row_says(name: str) -> None:
 
 def test_every_reward_has_a_row() -> None:
     assert set(table(METHODS, "What each reward sees")) == {f"`{name}`" for name in REWARDS}
+
+
+@pytest.mark.parametrize(
+    ("page", "first_cell"),
+    [(COVERAGE, "P(element covers more)"), (ENTROPY, "P(element's is higher)")],
+    ids=["coverage", "entropy"],
+)
+def test_intervals_of_improvement_do_not_collapse(page: Path, first_cell: str) -> None:
+    """They are those of the P that stands before them, with five seeds a side."""
+    for cells in rows_of(page, first_cell).values():
+        shown = [[float(number) for number in re.findall(r"[\d.]+", cell)] for cell in cells]
+        runs = [_runs_with(value) for value, *_ in shown[:3]]
+        alone = [probability_of_improvement([x], [y]) for x, y in runs]
+        together = probability_of_improvement(*zip(*runs, strict=True))
+        assert shown == [pytest.approx(found, abs=0.0051) for found in (*alone, together)]
+
+
+def _runs_with(improvement: float) -> tuple[np.ndarray, np.ndarray]:
+    """Five scores of X and five of Y, of which so many pairs are improvements; ties count half."""
+    halves = round(50 * improvement)
+    y = np.arange(5.0)
+    x = np.full(5, -1.0)  # below all of Y, until all improvements are given out
+    for run in range(5):
+        given = min(halves, 10)
+        x[run] = y[given // 2] if given % 2 else given // 2 - 0.5
+        halves -= given
+    return x, y
 
 
 def test_tests_of_differences_are_those_of_the_means() -> None:
