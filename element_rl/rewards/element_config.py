@@ -109,7 +109,7 @@ def preset(env: str | None) -> ElementConfig:
 
 def replay_defaults(estimator: str) -> dict[str, Any]:
     """Options that a learner from a replay gets unless it asks for others: beyond the paper
-    (docs/results/element-series.md)."""
+    (docs/results/credit.md)."""
     return {"credit": "state"} | ({"bandwidth": KDE_BANDWIDTH} if estimator == "kde" else {})
 
 
