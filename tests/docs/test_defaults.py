@@ -223,7 +223,7 @@ def test_floor_plan_is_the_one_that_the_layers_have() -> None:
         room = cell.strip("`")
         assert ALLOWED[room] <= above, f"{room} may import {ALLOWED[room] - above}, which is below"
         above.add(room)
-    assert above == set(ALLOWED) - {"training"}  # a folder of rooms, empty itself
+    assert above == set(ALLOWED)
 
 
 def assert_defaults(rows: Mapping[str, list[str]], defaults: Mapping[str, Any]) -> None:

@@ -5,7 +5,7 @@
               encoder that all cells of the environment share; discrete CQL learns from a dataset
 
 No other module of the studies asks which kind an environment or a run is of. On frames the paper's
-form of ELEMENT is the default: there r_ep is a reward of places (docs/results/on-policy.md).
+form of ELEMENT is the default: there r_ep is a reward of places (docs/results/rooms.md).
 
 The baselines have the official settings of their papers, and one thing more: their reward is scaled
 as its learner needs it. SAC weighs a reward against the entropy of its policy, so that an unscaled
