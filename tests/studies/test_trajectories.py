@@ -6,7 +6,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from element_rl.acting import evaluators
+from element_rl.acting import evaluator
 from element_rl.studies.engine.episodes import acted
 from element_rl.studies.engine.grid import FinishedCell
 from element_rl.studies.engine.methods import SMOKE, cell_of
@@ -50,7 +50,7 @@ def test_processes_act_as_this_one_does(finished, monkeypatch: pytest.MonkeyPatc
     here = acted(finished.run, [320, 640], 0, 700)
     for file in finished.run.evaluation_path.glob("acted-*-0-700.safetensors"):
         file.unlink()
-    monkeypatch.setattr(evaluators, "WORTH_PROCESSES", 0)
+    monkeypatch.setattr(evaluator, "WORTH_PROCESSES", 0)
     there = acted(finished.run, [320, 640], 0, 700)
     assert list(there) == list(here) == [320, 640]
     for step, paths in here.items():
