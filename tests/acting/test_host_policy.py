@@ -35,16 +35,6 @@ def test_host_policy_equals_the_jax_policy(observation_dim: int, action_dim: int
         np.testing.assert_allclose(action, policy(observation, noise), atol=1e-5)
 
 
-def test_noise_of_zeros_is_the_deterministic_action() -> None:
-    state = sac.create(jax.random.key(1), 4, 2, sac.SACConfig(hidden_sizes=(16, 16)))
-    observation = np.asarray([0.3, -1.0, 2.0, 0.0], np.float32)
-    action = policy_action(
-        on_host(policy_parameters(state.actor)), observation, np.zeros(2, np.float32)
-    )
-    expected = sac.act(state, jnp.asarray(observation), jax.random.key(9), deterministic=True)
-    np.testing.assert_allclose(action, expected, atol=1e-6)
-
-
 def test_log_standard_deviation_is_clipped_on_the_host_too() -> None:
     state = sac.create(jax.random.key(2), 3, 2, sac.SACConfig(hidden_sizes=(8,)))
     actor = eqx.tree_at(
