@@ -1,5 +1,5 @@
 """Policies and environments for the collector's tests, in a module that worker processes can
-import."""
+import; and what is compared of chunks."""
 
 import os
 import signal
@@ -9,6 +9,23 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+
+from element_rl.acting.actors import RECORD_FIELDS
+from element_rl.acting.collector import Chunk
+
+Records = dict[str, np.ndarray]
+
+
+def records_of(chunk: Chunk, row: int) -> Records:
+    """A copy of what one environment did."""
+    return {field: getattr(chunk, field)[row, : chunk.count[row]].copy() for field in RECORD_FIELDS}
+
+
+def assert_same_records(records: Records, expected: Records) -> None:
+    for field in RECORD_FIELDS:
+        np.testing.assert_array_equal(
+            records[field], expected[field].astype(records[field].dtype), err_msg=field
+        )
 
 
 def linear_policy(parameters: Any, observation: np.ndarray, noise: np.ndarray) -> np.ndarray:
