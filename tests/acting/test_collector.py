@@ -18,19 +18,13 @@ pytestmark = pytest.mark.usefixtures("probe_environments")
     ("name", "options", "chunk_steps"),
     [
         ("Hopper-v5", {}, 60),  # falls: terminated
-        (
-            "Ant-v5",
-            {"max_episode_steps": 25},
-            60,
-        ),  # is stopped: truncated, also on the last step of a chunk
+        # is stopped: truncated, also on the last step of a chunk
+        ("Ant-v5", {"max_episode_steps": 25}, 60),
         ("Humanoid-v4", {}, 40),
         ("Pendulum-v1", {}, 150),  # actions in [-2, 2]
         ("element-tests/Counter-v0", {}, 4),  # actions in [0.5, 2]
-        (
-            "element-tests/Counter-v0",
-            {"wrong": "termination", "at": 5},
-            12,
-        ),  # terminated and truncated at once
+        # terminated and truncated at once
+        ("element-tests/Counter-v0", {"wrong": "termination", "at": 5}, 12),
     ],
 )
 def test_records_are_those_of_a_plain_loop(
