@@ -14,6 +14,7 @@ from element_rl.acting.host_policy import policy_action, policy_widths
 from element_rl.agents import sac, td3
 from element_rl.agents.contract import Agent, Anchor, Batch
 from element_rl.agents.making import AGENTS, make_agent
+from element_rl.agents.networks import squashed_gaussian
 
 RATES = {"actor_learning_rate": 3e-3, "critic_learning_rate": 3e-3, "target_rate": 0.05}
 PROBE: dict[str, Any] = {  # small, fast learners; SAC nearly without a bonus for entropy
@@ -22,7 +23,7 @@ PROBE: dict[str, Any] = {  # small, fast learners; SAC nearly without a bonus fo
     ),
     "td3": td3.TD3Config((32, 32), discount=0.5, policy_delay=1, **RATES),
 }
-UPDATES, BATCH = 1_000, 64
+UPDATES, BATCH = 1_500, 64
 GRID = jnp.linspace(-0.9, 0.9, 7)
 everybody = pytest.mark.parametrize("name", list(AGENTS))
 
@@ -41,10 +42,10 @@ def probe_agent(name: str) -> tuple[Agent, Any]:
     return agent, trained
 
 
-def learned(name: str, batches: Batch) -> Any:
+def learned(name: str, batches: Batch, state: Any = None) -> Any:
     agent, trained = probe_agent(name)
-    keys = jax.random.split(jax.random.key(1), UPDATES)
-    return trained(agent.create(jax.random.key(0)), (batches, keys))
+    state = agent.create(jax.random.key(0)) if state is None else state
+    return trained(state, (batches, jax.random.split(jax.random.key(1), UPDATES)))
 
 
 def one_step_batches(seed: int = 0) -> Batch:
@@ -57,6 +58,21 @@ def one_step_batches(seed: int = 0) -> Batch:
     return Batch(observation, action, ones, next_observation, ones)
 
 
+def two_step_batches() -> Batch:
+    """Observation 0 leads to observation 1 without reward; from there the episode ends with reward
+    1."""
+    batches = one_step_batches()
+    second = jnp.asarray(
+        np.random.default_rng(1).integers(0, 2, size=(UPDATES, BATCH)), jnp.float32
+    )
+    return batches._replace(
+        observation=second[..., None],
+        reward=second,
+        next_observation=jnp.ones_like(batches.next_observation),
+        terminated=second,
+    )
+
+
 def q_values(state: Any, observation: jax.Array, action: jax.Array) -> np.ndarray:
     return np.asarray(state.critics(observation[:, None], action[:, None]))
 
@@ -65,7 +81,29 @@ def q_values(state: Any, observation: jax.Array, action: jax.Array) -> np.ndarra
 def test_value_of_a_reward_that_is_the_observation_is_the_observation(name: str) -> None:
     batches = one_step_batches()
     state = learned(name, batches._replace(reward=batches.observation[..., 0]))
-    np.testing.assert_allclose(q_values(state, GRID, -GRID), np.stack([GRID, GRID]), atol=0.06)
+    np.testing.assert_allclose(q_values(state, GRID, -GRID), np.stack([GRID, GRID]), atol=0.05)
+
+
+@everybody
+def test_discount_shows_in_the_first_of_two_steps(name: str) -> None:
+    state = learned(name, two_step_batches())
+    np.testing.assert_allclose(q_values(state, jnp.zeros(7), GRID), 0.5, atol=0.02)
+    np.testing.assert_allclose(q_values(state, jnp.ones(7), GRID), 1.0, atol=0.02)
+
+
+def test_with_sac_the_first_of_two_steps_is_also_worth_the_entropy_of_the_second() -> None:
+    """Q(first) = γ (1 + α H[π(·|second)]), and with nothing to gain by acting H nears log 2, that
+    of the uniform."""
+    state = probe_agent("sac")[0].create(jax.random.key(0))
+    state = dataclasses.replace(state, log_temperature=jnp.log(jnp.asarray(0.5)))
+    state = learned("sac", two_step_batches(), state)
+    noise = jax.random.normal(jax.random.key(2), (20_000, 1))
+    mean, log_std = (jnp.broadcast_to(x, noise.shape) for x in state.actor(jnp.ones((1, 1))))
+    entropy = -float(jnp.mean(squashed_gaussian(mean, log_std, noise)[1]))
+    assert entropy == pytest.approx(np.log(2), abs=0.1)
+    np.testing.assert_allclose(
+        q_values(state, jnp.zeros(7), GRID), 0.5 * (1 + 0.5 * entropy), atol=0.03
+    )
 
 
 @everybody
@@ -77,7 +115,7 @@ def test_truncation_bootstraps_and_termination_does_not(
     terminated."""
     batches = one_step_batches()
     state = learned(name, batches._replace(terminated=jnp.full((UPDATES, BATCH), terminated)))
-    np.testing.assert_allclose(q_values(state, GRID, -GRID), value, atol=0.06)
+    np.testing.assert_allclose(q_values(state, GRID, -GRID), value, atol=0.04)
 
 
 @everybody
