@@ -5,7 +5,7 @@ Most of a test's time is compiling. Many tests need the same programs: what one 
 compiled, the others load. And XLA is told not to polish machine code that runs for a moment, to
 write it with the simpler of its two emitters, and not to divide it among threads that have no
 processor; what it makes of a program before that is what users get. Files that take long begin: one
-that is left to the end leaves a processor idle.
+that is left to the end leaves a processor idle. The others are marked `fast` (`make test-fast`).
 """
 
 import atexit
@@ -52,19 +52,63 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 hypothesis.settings.register_profile("tests", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("tests")
 
-LONG = (
-    "test_explore",
-    "test_cluster",
-    "test_runner",
-    "test_reaches_the_learner",
-    "test_offline",
-    "test_command",
-    "test_kills",
-    "test_training",
-    "test_so_far",
-    "test_tasks",
-    "test_maze",
-    "test_cli",
+# Files that take more than about five seconds, longest first: they begin, and are not `fast`.
+SLOW = (
+    "training/off_policy/test_explore",
+    "studies/test_cluster",
+    "studies/test_runner",
+    "runs/test_kills",
+    "docs/test_code_blocks",
+    "studies/test_screens",
+    "commands/test_study",
+    "test_entropy",
+    "training/offline/test_training",
+    "rewards/test_reaches_the_learner",
+    "doctor/test_doctor",
+    "memory/test_memories",
+    "studies/test_so_far",
+    "rewards/test_contract",
+    "training/off_policy/test_learner",
+    "commands/test_cli",
+    "integrations/test_sb3_replay",
+    "training/on_policy/test_training",
+    "integrations/test_sb3_rewards",
+    "integrations/test_replayed",
+    "studies/test_tasks",
+    "docs/test_documents",
+    "training/finetune/test_comparison",
+    "commands/test_own_environments",
+    "rewards/test_on_rollouts",
+    "docs/test_site",
+    "agents/test_acting_agents",
+    "golden/test_golden",
+    "docs/test_commands",
+    "evaluate/test_robot_video",
+    "plots/test_plots_seen",
+    "commands/test_on_policy",
+    "rewards/test_element",
+    "training/offline/test_screens",
+    "integrations/test_sb3_rollouts",
+    "training/finetune/test_screens",
+    "benchmarks/test_bench_sb3",
+    "integrations/test_rollouts",
+    "studies/test_maze",
+    "training/finetune/test_transfer",
+    "studies/test_figures",
+    "datasets/collecting/test_screens",
+    "datasets/collecting/test_interruptions",
+    "plots/test_plots",
+    "training/encoder/test_pretrain",
+    "studies/test_report_in_browser",
+    "agents/test_a3c",
+    "evaluate/test_screens",
+    "rewards/test_make_reward",
+    "test_packaging",
+    "agents/test_cql",
+    "rewards/test_element_on_policy",
+    "datasets/collecting/test_datasets",
+    "memory/test_graph",
+    "rewards/test_entropy_range",
 )
 
 
@@ -74,5 +118,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    order = {name: place for place, name in enumerate(LONG)}
-    items.sort(key=lambda item: order.get(Path(item.path).stem, len(LONG)))
+    order = {name: place for place, name in enumerate(SLOW)}
+    place_of = {item: order.get(_file_of(item), len(SLOW)) for item in items}
+    items.sort(key=place_of.__getitem__)
+    for item in items:
+        if place_of[item] == len(SLOW):
+            item.add_marker(pytest.mark.fast)
+
+
+def _file_of(item: pytest.Item) -> str:
+    """As in SLOW: its path from here, without its ending."""
+    return Path(item.path).relative_to(Path(__file__).parent).with_suffix("").as_posix()

@@ -1,5 +1,6 @@
 """Environments of a package that nothing but their names imports: a walk in a plane, a screen, and
-some that fail."""
+some that fail. It stands here, not in `support`, as a user's own package does: at the top of the
+path."""
 
 import sys
 from typing import Any

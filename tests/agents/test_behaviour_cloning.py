@@ -1,7 +1,5 @@
 """Behaviour cloning: its loss by hand, the mean action as its answer, and actions on the bounds."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -56,19 +54,6 @@ def test_it_learns_the_mean_action_and_actions_on_the_bounds() -> None:
                 parameters, place.astype(np.float32), np.array([noise], np.float32)
             )
             assert done[0] == pytest.approx(action, abs=0.05)
-
-
-def test_population_equals_a_loop_over_its_agents() -> None:
-    keys = jax.random.split(jax.random.key(4), 2)
-    rng = np.random.default_rng(1)
-    batches = [batch_of(rng.normal(size=(5, 3)), rng.uniform(-1, 1, size=(5, 2))) for _ in range(2)]
-    stack = partial(jax.tree.map, lambda *leaves: jnp.stack(leaves))
-    states = [bc.create(key, 3, 2, CONFIG) for key in keys]
-    population, _ = jax.jit(jax.vmap(partial(bc.update, config=CONFIG)))(
-        stack(*states), stack(*batches), keys
-    )
-    alone = [update(states[p], batches[p], keys[p], CONFIG)[0] for p in range(2)]
-    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), population, stack(*alone))
 
 
 def test_config_names_the_wrong_value() -> None:

@@ -1,158 +1,207 @@
-"""What holds for every agent that learns while it acts: the contract, probe environments, stored
-policies."""
+"""What holds for every agent, whether it acts or learns from a dataset. `test_acting_agents.py` has
+what holds for those that act."""
 
-import dataclasses
+import importlib
+import pkgutil
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from element_rl.acting.host_policy import policy_action, policy_widths
-from element_rl.agents import sac, td3
-from element_rl.agents.contract import Agent, Anchor, Batch
-from element_rl.agents.making import AGENTS, make_agent
+from element_rl import agents
+from element_rl.acting.policies import policy_of
+from element_rl.agents import behaviour_cloning, cql, discrete_cloning, discrete_cql, sac, td3
+from element_rl.agents.contract import Agent, Batch
+from element_rl.agents.discrete_cql import DiscreteBatch
+from element_rl.storage.files import read_arrays, write_arrays
+from element_rl.storage.trees import arrays_to_tree, tree_to_arrays
 
-RATES = {"actor_learning_rate": 3e-3, "critic_learning_rate": 3e-3, "target_rate": 0.05}
-PROBE: dict[str, Any] = {  # small, fast learners; SAC nearly without a bonus for entropy
-    "sac": sac.SACConfig(
-        (32, 32), discount=0.5, temperature_learning_rate=0.0, initial_temperature=1e-6, **RATES
+# For vectors of 3 numbers and actions of 2, or a choice of 4.
+OBSERVATION_DIM, ACTION_DIM, CHOICES, ROWS = 3, 2, 4, 8
+TD3, CLONING = td3.TD3Config((16, 16)), behaviour_cloning.CloningConfig((16,))
+
+
+class AgentCase(NamedTuple):
+    """An agent under test, and how its state acts on the device, without noise."""
+
+    agent: Agent
+    act: Callable[[Any, jax.Array], jax.Array]
+    chooses: bool = False  # among actions; else they are vectors
+    draws: bool = True  # random numbers in its updates
+
+
+def greedy(network: discrete_cql.QNetwork, observation: jax.Array) -> jax.Array:
+    return discrete_cql.act(network, observation[None], jax.random.key(0))[0]
+
+
+STILL: Any = {"key": jax.random.key(0), "deterministic": True}
+VECTORS, VALUES = (OBSERVATION_DIM, ACTION_DIM), ((OBSERVATION_DIM,), CHOICES)
+EVERY = {
+    "sac": AgentCase(
+        sac.agent(sac.SACConfig((16, 16)), *VECTORS),
+        lambda state, observation: sac.act(state, observation, **STILL),
     ),
-    "td3": td3.TD3Config((32, 32), discount=0.5, policy_delay=1, **RATES),
+    "td3": AgentCase(
+        td3.agent(TD3, *VECTORS),
+        lambda state, observation: td3.act(state, observation, config=TD3, **STILL),
+    ),
+    "cql": AgentCase(
+        cql.agent(cql.CQLConfig(hidden_sizes=(16, 16), sampled_actions=4), *VECTORS),
+        lambda state, observation: sac.act(state.agent, observation, **STILL),
+    ),
+    "behaviour_cloning": AgentCase(
+        behaviour_cloning.agent(CLONING, *VECTORS),
+        lambda state, observation: jnp.tanh(state.actor(observation[None])[0][0]),
+        draws=False,
+    ),
+    "discrete_cql": AgentCase(
+        discrete_cql.agent(discrete_cql.DiscreteCQLConfig(hidden_sizes=(16,)), *VALUES),
+        lambda state, observation: greedy(state.values, observation),
+        chooses=True,
+        draws=False,
+    ),
+    "discrete_cloning": AgentCase(
+        discrete_cloning.agent(CLONING, *VALUES),
+        lambda state, observation: greedy(state.policy, observation),
+        chooses=True,
+        draws=False,
+    ),
 }
-UPDATES, BATCH = 1_000, 64
-GRID = jnp.linspace(-0.9, 0.9, 7)
-everybody = pytest.mark.parametrize("name", list(AGENTS))
+everybody = pytest.mark.parametrize("name", list(EVERY))
 
 
 def test_every_agent_is_tested_here() -> None:
-    assert PROBE.keys() == AGENTS.keys()
+    modules = {
+        module.name: importlib.import_module(f"{agents.__name__}.{module.name}")
+        for module in pkgutil.iter_modules(agents.__path__)
+    }
+    assert EVERY.keys() == {name for name, module in modules.items() if hasattr(module, "agent")}
+
+
+def batch_of(name: str, seed: int) -> Batch | DiscreteBatch:
+    """Transitions at random, every fourth the last of its episode."""
+    rng = np.random.default_rng(seed)
+    shape, ended = (ROWS, OBSERVATION_DIM), jnp.asarray(np.arange(ROWS) % 4 == 0)
+    reward = jnp.asarray(rng.normal(size=ROWS), jnp.float32)
+    before, after = (jnp.asarray(rng.normal(size=shape), jnp.float32) for _ in range(2))
+    if EVERY[name].chooses:
+        choice = jnp.asarray(rng.integers(CHOICES, size=ROWS), jnp.int32)
+        return DiscreteBatch(before, choice, reward, after, ended)
+    action = jnp.asarray(rng.uniform(-1, 1, size=(ROWS, ACTION_DIM)), jnp.float32)
+    return Batch(before, action, reward, after, ended)
 
 
 @lru_cache
-def probe_agent(name: str) -> tuple[Agent, Any]:
-    """The agent and its program: one compilation serves all probes."""
-    agent = make_agent(name, PROBE[name], 1, 1)
-    trained = jax.jit(
-        lambda state, xs: jax.lax.scan(lambda carry, x: agent.update(carry, *x), state, xs)[0]
-    )
-    return agent, trained
+def update_of(name: str) -> Callable[..., Any]:
+    return jax.jit(EVERY[name].agent.update)
 
 
-def learned(name: str, batches: Batch) -> Any:
-    agent, trained = probe_agent(name)
-    keys = jax.random.split(jax.random.key(1), UPDATES)
-    return trained(agent.create(jax.random.key(0)), (batches, keys))
+def updated(name: str, state: Any, updates: range, seed: int = 0) -> tuple[Any, Any]:
+    """After some updates: the state, and the metrics of the last one."""
+    key, metrics = jax.random.key(seed + 50), None
+    for number in updates:
+        batch = batch_of(name, 10 * seed + number)
+        state, metrics = update_of(name)(state, batch, jax.random.fold_in(key, number))
+    return state, metrics
 
 
-def one_step_batches(seed: int = 0) -> Batch:
-    """Random observations and actions in (-1, 1), reward 1, and the end."""
-    rng = np.random.default_rng(seed)
-    observation, action, next_observation = (
-        jnp.asarray(rng.uniform(-1, 1, size=(UPDATES, BATCH, 1)), jnp.float32) for _ in range(3)
-    )
-    ones = jnp.ones((UPDATES, BATCH))
-    return Batch(observation, action, ones, next_observation, ones)
-
-
-def q_values(state: Any, observation: jax.Array, action: jax.Array) -> np.ndarray:
-    return np.asarray(state.critics(observation[:, None], action[:, None]))
+def assert_equal(left: Any, right: Any) -> None:
+    jax.tree.map(np.testing.assert_array_equal, left, right)
 
 
 @everybody
-def test_value_of_a_reward_that_is_the_observation_is_the_observation(name: str) -> None:
-    batches = one_step_batches()
-    state = learned(name, batches._replace(reward=batches.observation[..., 0]))
-    np.testing.assert_allclose(q_values(state, GRID, -GRID), np.stack([GRID, GRID]), atol=0.06)
+def test_a_population_is_its_agents_alone(name: str) -> None:
+    """As the training loops run it: created under vmap, then scans of updates that consume the
+    state they are given, compiled once."""
+    agent, members, length, traces = EVERY[name].agent, 2, 2, []
 
+    def updates(state: Any, batches: Any, keys: jax.Array) -> Any:
+        traces.append(None)
+        step = lambda carry, x: jax.vmap(agent.update)(carry, *x)  # noqa: E731
+        return jax.lax.scan(step, state, (batches, keys))
 
-@everybody
-@pytest.mark.parametrize(("terminated", "value"), [(0.0, 2.0), (1.0, 1.0)])
-def test_truncation_bootstraps_and_termination_does_not(
-    name: str, terminated: float, value: float
-) -> None:
-    """Reward 1 for ever is worth 1 / (1 - γ) = 2; a transition cut by a time limit is not
-    terminated."""
-    batches = one_step_batches()
-    state = learned(name, batches._replace(terminated=jnp.full((UPDATES, BATCH), terminated)))
-    np.testing.assert_allclose(q_values(state, GRID, -GRID), value, atol=0.06)
-
-
-@everybody
-def test_the_stored_policy_finds_the_best_action(name: str) -> None:
-    batches = one_step_batches()
-    state = learned(name, batches._replace(reward=-((batches.action[..., 0] - 0.5) ** 2)))
-    parameters = jax.device_get(probe_agent(name)[0].policy(state))
-    observations = np.asarray(GRID)[:, None]
-    actions = [policy_action(parameters, seen, np.zeros(1, np.float32)) for seen in observations]
-    np.testing.assert_allclose(actions, 0.5, atol=0.1)
-
-
-@everybody
-def test_a_stored_policy_says_its_widths_and_comes_back(name: str) -> None:
-    agent = make_agent(name, dataclasses.replace(PROBE[name], hidden_sizes=(8, 4)), 3, 2)
-    assert agent.with_policy is not None
-    first, second = (
-        jax.vmap(agent.create)(jax.vmap(jax.random.key)(jnp.array(seeds, jnp.uint32)))
-        for seeds in ([0, 1], [2, 3])
-    )
-    stored = jax.device_get(agent.policy(first))
-    assert policy_widths(stored) == (3, 8, 4, 2)
-    given = agent.policy(agent.with_policy(second, stored))
-    for array, expected in zip(jax.tree.leaves(given), jax.tree.leaves(stored), strict=True):
-        np.testing.assert_array_equal(array, expected)
-
-
-@everybody
-def test_a_population_equals_its_agents_alone(name: str) -> None:
-    agent, _ = probe_agent(name)
-    batch = jax.tree.map(lambda leaf: leaf[:2], one_step_batches())
-    keys = jax.random.split(jax.random.key(5), 2)
-    update = jax.jit(agent.update)
-    together, _ = jax.jit(jax.vmap(agent.update))(jax.vmap(agent.create)(keys), batch, keys)
-    for member in range(2):
-        own = jax.tree.map(lambda leaf, member=member: leaf[member], batch)
-        alone, _ = update(agent.create(keys[member]), own, keys[member])
-        for ours, theirs in zip(jax.tree.leaves(alone), jax.tree.leaves(together), strict=True):
-            np.testing.assert_allclose(ours, theirs[member], atol=1e-6)
+    program = jax.jit(updates, donate_argnums=0)
+    keys = jax.random.split(jax.random.key(4), members)
+    alone: list[tuple[Any, Any]] = [(agent.create(key), None) for key in keys]
+    together = jax.vmap(agent.create)(keys)
+    assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(together))
+    for first in (0, length):
+        numbers = range(first, first + length)
+        batches = jax.tree.map(
+            lambda *leaves: jnp.stack(leaves).reshape(length, members, *leaves[0].shape),
+            *(batch_of(name, 10 * member + number) for number in numbers for member in (0, 1)),
+        )
+        draws = jnp.stack(
+            [
+                jnp.stack([jax.random.fold_in(jax.random.key(m + 50), n) for m in range(members)])
+                for n in numbers
+            ]
+        )
+        before = together
+        together, metrics = program(together, batches, draws)
+        assert all(leaf.is_deleted() for leaf in jax.tree.leaves(before))
+        for member in range(members):
+            alone[member] = updated(name, alone[member][0], numbers, member)
+            for ours, theirs in zip(
+                jax.tree.leaves(alone[member]),
+                jax.tree.leaves((together, {k: v[-1] for k, v in metrics.items()})),
+                strict=True,
+            ):
+                np.testing.assert_allclose(ours, theirs[member], rtol=0, atol=1e-5)
+    assert len(traces) == 1
 
 
 @everybody
 def test_metrics_are_those_that_the_agent_names(name: str) -> None:
-    agent, _ = probe_agent(name)
-    batch = jax.tree.map(lambda leaf: leaf[0], one_step_batches())
-    _, metrics = jax.jit(agent.update)(agent.create(jax.random.key(0)), batch, jax.random.key(1))
+    agent = EVERY[name].agent
+    _, metrics = updated(name, agent.create(jax.random.key(0)), range(1))
     assert set(metrics) == set(agent.metric_names)
     assert all(np.isfinite(value) for value in metrics.values())
 
 
 @everybody
-def test_an_actor_that_does_not_learn_stays(name: str) -> None:
-    agent, _ = probe_agent(name)
-    state, batch = agent.create(jax.random.key(0)), jax.tree.map(lambda x: x[0], one_step_batches())
-    held, _ = agent.update(state, batch, jax.random.key(1), actor_learns=jnp.asarray(False))
-    for new, old in zip(jax.tree.leaves(held.actor), jax.tree.leaves(state.actor), strict=True):
-        np.testing.assert_array_equal(new, old)
-    assert any(
-        np.any(np.asarray(new) != np.asarray(old))
-        for new, old in zip(
-            jax.tree.leaves(held.critics), jax.tree.leaves(state.critics), strict=True
-        )
-    )
+def test_the_same_keys_give_identical_agents_and_others_do_not(name: str) -> None:
+    agent, draws = EVERY[name].agent, EVERY[name].draws
+    first, second, other = (agent.create(jax.random.key(seed)) for seed in (0, 0, 1))
+    assert_equal(first, second)
+    assert not np.array_equal(*(agent.policy(state)["weight_0"] for state in (first, other)))
+    batch, keys = batch_of(name, 0), [jax.random.key(seed) for seed in (5, 5, 6)]
+    one, two, three = (update_of(name)(first, batch, key) for key in keys)
+    assert_equal(one, two)
+    same = all(map(np.array_equal, jax.tree.leaves(one), jax.tree.leaves(three)))
+    assert same != draws
 
 
 @everybody
-def test_an_anchor_costs_what_lies_between_the_policies(name: str) -> None:
-    agent, _ = probe_agent(name)
-    state, other = (agent.create(jax.random.key(seed)) for seed in (0, 1))
-    batch, key = jax.tree.map(lambda x: x[0], one_step_batches()), jax.random.key(1)
+def test_a_stored_agent_goes_on_as_if_it_had_not_been_stored(name: str, tmp_path: Path) -> None:
+    agent, file = EVERY[name].agent, tmp_path / "agent.safetensors"
+    state, _ = updated(name, agent.create(jax.random.key(0)), range(2))
+    write_arrays(file, tree_to_arrays(state))
+    restored = arrays_to_tree(agent.create(jax.random.key(1)), read_arrays(file)[0])
+    assert_equal(restored, state)
+    assert_equal(updated(name, restored, range(2, 4)), updated(name, state, range(2, 4)))
 
-    def loss(anchor: Anchor | None) -> float:
-        return float(agent.update(state, batch, key, anchor=anchor)[1]["actor_loss"])
 
-    one, two = (Anchor(other.actor, jnp.asarray(weight)) for weight in (1.0, 2.0))
-    assert loss(Anchor(state.actor, jnp.asarray(1.0))) == pytest.approx(loss(None), abs=1e-5)
-    assert loss(two) - loss(None) == pytest.approx(2 * (loss(one) - loss(None)), rel=1e-4)
-    assert loss(one) > loss(None)
+@everybody
+def test_a_stored_policy_acts_on_the_host_as_its_agent_on_the_device(name: str) -> None:
+    agent, act, chooses, _ = EVERY[name]
+    keys = jax.random.split(jax.random.key(3), 3)
+    population = jax.vmap(agent.create)(keys)
+    stored = jax.device_get(agent.policy(population))
+    bounds = np.ones(ACTION_DIM, np.float32)
+    box = gymnasium.spaces.Box(-bounds, bounds)
+    space = gymnasium.spaces.Discrete(CHOICES) if chooses else box
+    observations = np.random.default_rng(0).normal(size=(20, OBSERVATION_DIM)).astype(np.float32)
+    on_device = jax.jit(jax.vmap(jax.vmap(act, in_axes=(None, 0)), in_axes=(0, None)))
+    expected = on_device(population, observations)
+    for member in range(3):
+        policy = policy_of({key: array[member] for key, array in stored.items()}, space)
+        policy.begin()
+        actions = [policy.act(seen, np.random.default_rng(), True) for seen in observations]
+        np.testing.assert_allclose(actions, expected[member], atol=1e-6)

@@ -250,21 +250,6 @@ def test_the_weight_is_learned_only_with_a_threshold() -> None:
     assert float(unchanged.log_conservative_weight) == float(state.log_conservative_weight)
 
 
-def test_population_equals_a_loop_over_its_agents() -> None:
-    keys = jax.random.split(jax.random.key(4), 2)
-    stack = partial(jax.tree.map, lambda *leaves: jnp.stack(leaves))
-    states = [cql.create(key, OBSERVATION_DIM, ACTION_DIM, CONFIG) for key in keys]
-    assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(states[0]))
-    batches = [random_batch(seed) for seed in range(2)]
-    population, metrics = jax.jit(jax.vmap(partial(cql.update, config=CONFIG)))(
-        stack(*states), stack(*batches), keys
-    )
-    alone = [update(states[p], batches[p], keys[p], CONFIG) for p in range(2)]
-    close = partial(np.testing.assert_allclose, atol=1e-5)
-    jax.tree.map(close, population, stack(*[state for state, _ in alone]))
-    jax.tree.map(close, metrics, stack(*[metric for _, metric in alone]))
-
-
 @pytest.mark.parametrize("wrong", [{"conservative_weight": -1.0}, {"sampled_actions": 0}])
 def test_config_names_the_wrong_value(wrong: dict[str, object]) -> None:
     (name,) = wrong

@@ -169,60 +169,6 @@ def test_update_reports_every_metric_and_learns_the_temperature() -> None:
     assert float(new_state.log_temperature) == pytest.approx(np.log(0.2) - 3e-4, abs=1e-6)
 
 
-def test_population_equals_a_loop_over_its_agents() -> None:
-    keys = jax.random.split(jax.random.key(4), 3)
-    states = [fresh_state(seed) for seed in range(3)]
-    batches = [random_batch(seed) for seed in range(3)]
-    stack = partial(jax.tree.map, lambda *leaves: jnp.stack(leaves))
-    population, batch = stack(*states), stack(*batches)
-    update_population = jax.jit(jax.vmap(partial(sac.update, config=CONFIG)))
-    for _ in range(3):
-        population, metrics = update_population(population, batch, keys)
-        alone = [update(states[p], batches[p], keys[p], CONFIG) for p in range(3)]
-        states = [state for state, _ in alone]
-        assert_trees_close(population, stack(*states), atol=1e-5)
-        assert_trees_close(metrics, stack(*[metric for _, metric in alone]), atol=1e-5)
-
-
-def test_same_key_gives_identical_agents_and_another_key_does_not() -> None:
-    first, second = (
-        update(fresh_state(), random_batch(), jax.random.key(5), CONFIG) for _ in range(2)
-    )
-    jax.tree.map(np.testing.assert_array_equal, first, second)
-    other, _ = update(fresh_state(), random_batch(), jax.random.key(6), CONFIG)
-    assert not np.array_equal(first[0].actor.network.weights[0], other.actor.network.weights[0])
-
-
-def test_scan_with_donated_buffers_traces_once_and_gives_the_old_buffers_back() -> None:
-    """As the training loop runs it: create under vmap, then a scan of updates that consumes the
-    state it is given."""
-    traces = []
-    stack = partial(jax.tree.map, lambda leaf: jnp.broadcast_to(leaf, (4, 2, *leaf.shape)))
-
-    @partial(jax.jit, donate_argnums=0)
-    def updates(
-        state: sac.SACState, batches: sac.Batch, keys: jax.Array
-    ) -> tuple[sac.SACState, dict[str, jax.Array]]:
-        traces.append(None)
-        return jax.lax.scan(
-            lambda carry, x: jax.vmap(partial(sac.update, config=CONFIG))(carry, *x),
-            state,
-            (batches, keys),
-        )
-
-    create = jax.vmap(lambda key: sac.create(key, OBSERVATION_DIM, ACTION_DIM, CONFIG))
-    state = create(jax.random.split(jax.random.key(0), 2))
-    assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(state))
-    for seed in range(3):
-        old = state
-        state, metrics = updates(
-            state, stack(random_batch(seed)), jax.random.split(jax.random.key(seed), (4, 2))
-        )
-        assert all(leaf.is_deleted() for leaf in jax.tree.leaves(old))
-        assert metrics["critic_loss"].shape == (4, 2)
-    assert len(traces) == 1
-
-
 # What reaches the learner.
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from by_hand import KEY, init, observe, padded_episode, reward_of, transitions, update
-from documents import DOCUMENTS, ROOT, name_of, rows_of, table
 from scipy import stats
+from support.by_hand import KEY, init, observe, padded_episode, reward_of, transitions, update
+from support.documents import DOCUMENTS, ROOT, name_of, rows_of, table
 
 from element_rl.rewards import NAMES, make_reward
 from element_rl.rewards.interface import RewardSpec

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from documents import DOCUMENTS, ROOT, blocks, name_of
+from support.documents import DOCUMENTS, ROOT, blocks, name_of
 
 from element_rl import cli
 from element_rl.encoders.frozen import random_encoder, save_encoder

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import tyro
-from documents import DOCUMENTS, ROOT, commands, name_of, spans
+from support.documents import DOCUMENTS, ROOT, commands, name_of, spans
 
 import element_rl.commands.training
 from element_rl import cli

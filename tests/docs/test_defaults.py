@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from documents import DOCUMENTS, ROOT, name_of, rows_of, table
+from support.documents import DOCUMENTS, ROOT, name_of, rows_of, table
 from test_layers import ALLOWED
 
 from element_rl.agents.behaviour_cloning import CloningConfig

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from documents import DOCUMENTS, ROOT, name_of, spans
+from support.documents import DOCUMENTS, ROOT, name_of, spans
 
 from element_rl.agents import cql, discrete_cql
 from element_rl.rewards import NAMES, make_bonus, make_reward

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import Browser, open_browser
-from documents import ROOT
+from support.browser import Browser, open_browser
+from support.documents import ROOT
 
 PAGES = ("index.html", "metrics.html", "api/rewards.html", "results/coverage.html")
 PHONE, DESKTOP = 390, 1400

@@ -21,8 +21,8 @@ torch.set_num_threads(1)
 
 
 def test_the_loop_of_one_file_learns(monkeypatch, capsys) -> None:
-    """tests/test_documents.py runs all examples, with fewer steps than this one takes before it
-    learns."""
+    """tests/docs/test_documents.py runs all examples, with fewer steps than this one takes before
+    it learns."""
     monkeypatch.setattr(sys, "argv", ["cleanrl_style_loop.py", "--steps", "1010"])
     runpy.run_path(str(EXAMPLES / "cleanrl_style_loop.py"), run_name="__main__")
     random, ours = capsys.readouterr().out.strip().splitlines()

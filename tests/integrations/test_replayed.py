@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
-from walks import ACTIONS, OBSERVATIONS, SMALL, Walk, walk
+from support.walks import ACTIONS, OBSERVATIONS, SMALL, Walk, walk
 
 import element_rl
 from element_rl import IntrinsicReward

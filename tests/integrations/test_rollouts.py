@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 from gymnasium import spaces
-from walks import ACTIONS, OBSERVATIONS, SMALL, Walk, walk
+from support.walks import ACTIONS, OBSERVATIONS, SMALL, Walk, walk
 
 from element_rl import RolloutReward
 from element_rl.encoders.state import make_state_encoder

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import stable_baselines3
-from sb3_worlds import SMALL, Walk, algorithm, foreign_code, parameters_of, walks
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import VecNormalize
+from support.sb3_worlds import SMALL, Walk, algorithm, foreign_code, parameters_of, walks
 
 from element_rl.encoders.state import make_state_encoder
 from element_rl.integrations.sb3 import (

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sb3_worlds import walks
 from stable_baselines3.common.utils import set_random_seed
+from support.sb3_worlds import walks
 
 from element_rl.acting.collector import Chunk
 from element_rl.agents import sac

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import stable_baselines3
 import torch
-from sb3_worlds import SMALL, algorithm, foreign_code, parameters_of, walks
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecNormalize
+from support.sb3_worlds import SMALL, algorithm, foreign_code, parameters_of, walks
 
 from element_rl import RolloutReward
 from element_rl.integrations.sb3 import IntrinsicCallback

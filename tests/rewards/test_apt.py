@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 import pytest
-from by_hand import (
+from support.by_hand import (
     KEY,
     init,
     padded_episode,

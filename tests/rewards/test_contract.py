@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from by_hand import padded_episode, transitions
-from small_rewards import SMALL_REWARDS
+from support.by_hand import padded_episode, transitions
+from support.small_rewards import SMALL_REWARDS
 
 from element_rl.replay.ring import Episode, Transitions
 from element_rl.rewards import NAMES, Reward, make_reward

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from by_hand import init, observe, padded_episode, reward_of, transitions, update
+from support.by_hand import init, observe, padded_episode, reward_of, transitions, update
 
 from element_rl.entropy import kde_entropy, knn_entropy, renyi_entropy
 from element_rl.memory.graph import GraphConfig

@@ -5,8 +5,8 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from by_hand import init, observe, padded_episode, reward_of, transitions, update
-from small_rewards import SMALL_REWARDS
+from support.by_hand import init, observe, padded_episode, reward_of, transitions, update
+from support.small_rewards import SMALL_REWARDS
 
 from element_rl.cli import main
 from element_rl.replay.ring import Transitions

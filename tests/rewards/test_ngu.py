@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from by_hand import episode_of
+from support.by_hand import episode_of
 
 from element_rl.replay.ring import Transitions
 from element_rl.rewards import Reward, RewardSpec

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import jaxtyping
 import numpy as np
 import pytest
-from by_hand import (
+from support.by_hand import (
     KEY,
     batch_of_states,
     random_batches_of_states,

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small_rewards import SMALL_REWARDS
+from support.small_rewards import SMALL_REWARDS
 
 from element_rl.acting.collector import Chunk, ProcessCollector
 from element_rl.agents import sac

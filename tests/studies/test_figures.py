@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 from matplotlib.collections import LineCollection
 from matplotlib.colors import LogNorm, to_hex
-from seen import are_whole, legend_looks, legends_of, looks, pixels_covered, sticks_out, ticks_of
+from support.seen import (
+    are_whole,
+    legend_looks,
+    legends_of,
+    looks,
+    pixels_covered,
+    sticks_out,
+    ticks_of,
+)
 
 from element_rl.plots.style import COLOURS, QUIET
 from element_rl.studies.engine.results import (

@@ -6,8 +6,8 @@ import zlib
 
 import numpy as np
 import pytest
-from invented import invented_results
-from pages import EVIL, empty_results, one_map
+from support.invented import invented_results
+from support.pages import EVIL, empty_results, one_map
 
 from element_rl.storage.files import FileError
 from element_rl.studies.engine.results import (

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from browser import Browser, open_browser
-from invented import METHODS, SEEDS, invented_results
-from pages import EVIL, empty_results, one_map
+from support.browser import Browser, open_browser
+from support.invented import METHODS, SEEDS, invented_results
+from support.pages import EVIL, empty_results, one_map
 
 from element_rl.studies.engine.results import (
     CellRecord,

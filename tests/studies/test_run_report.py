@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from browser import Browser, open_browser
+from support.browser import Browser, open_browser
 
 from element_rl.runs.folder import RunFolder
 from element_rl.runs.watching import Interrupted

@@ -1,8 +1,7 @@
 """Studies survive what happens to them: the same seeds twice, being killed, cells that fail. Real
 runs in real processes.
 
-This file is also a program, which runs the little study of these tests: what is killed below is
-that.
+What is killed below is `support/tiny_study.py`, which is also a program.
 """
 
 import dataclasses
@@ -12,22 +11,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support import tiny_study
+from support.tiny_study import CELLS, SCALE, STUDY, study, tiny_cell
 
-from element_rl.agents.sac import SACConfig
 from element_rl.runs.folder import RunFolder
 from element_rl.storage.files import to_json
-from element_rl.studies import coverage
 from element_rl.studies.engine.attempt import CELL, note_failure, prepare
 from element_rl.studies.engine.grid import (
     FAILURE,
     Cell,
-    Scale,
-    Study,
     cell_folder,
     is_done,
     steps_done,
@@ -47,44 +44,6 @@ from element_rl.training.off_policy.config import ExploreConfig
 from element_rl.training.on_policy.config import OnPolicyConfig
 
 SECONDS = 120.0  # that anything here may take on a busy machine
-SCALE = Scale(("PointMaze-v0",), 2, {"PointMaze-v0": 600})
-STUDY = Study(
-    "tiny", "Tiny", "Does it run?", {"smoke": SCALE}, lambda env, scale: CELLS, coverage.analyse
-)
-
-
-def tiny_cell(
-    method: str, env: str = "PointMaze-v0", reward: str = "random", **settings: Any
-) -> Cell:
-    """A cell of a second or two: 600 steps, episodes of 50, a network of 8."""
-    config = ExploreConfig(
-        env,
-        reward,
-        **{
-            "steps": 600,
-            "seeds": 2,
-            "replay_size": 700,
-            "workers": 0,
-            "random_seeds": 0,
-            "chunk_steps": 20,
-        }
-        | settings,
-        env_options=("max_episode_steps=50",),
-        sac=SACConfig(hidden_sizes=(8,), batch_size=8, learn_start=100),
-    )
-    return Cell(env, method, config)
-
-
-CELLS = [
-    tiny_cell("random"),
-    tiny_cell("element", reward="element", steps=1_200, checkpoint_every=100),
-    tiny_cell("random, other seeds", seed=7),
-]
-
-
-def study(out: Path, cells: Sequence[Cell] = CELLS, together: int = 1) -> Results:
-    assert run_cells(cells, out, Processes(together), lambda progress: None)
-    return conclude(STUDY, "smoke", SCALE, cells, out, "element study tiny")
 
 
 def comparable(results: Results) -> dict[str, Any]:
@@ -139,7 +98,9 @@ def test_killed_in_the_middle_it_ends_as_if_nothing_had_happened(
     undisturbed: Path, tmp_path: Path
 ) -> None:
     first, second, third = (cell_folder(tmp_path, cell) for cell in CELLS)
-    parent = subprocess.Popen([sys.executable, __file__, str(tmp_path)], stdin=subprocess.DEVNULL)
+    parent = subprocess.Popen(
+        [sys.executable, tiny_study.__file__, str(tmp_path)], stdin=subprocess.DEVNULL
+    )
     wait_until(
         lambda: any((second / "checkpoints").glob("step_*")), "a checkpoint of the second cell"
     )
@@ -325,7 +286,3 @@ def test_names_of_cells() -> None:
     assert tiny_cell("random").name != tiny_cell("random", seed=1).name
     assert len(Path(tiny_cell("random", "own/module:Env-v0").name).parts) == 1
     assert os.sep not in tiny_cell("own", reward="/a/file.py:make").name
-
-
-if __name__ == "__main__":
-    study(Path(sys.argv[1]))

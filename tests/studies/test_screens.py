@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from run_outcomes import assert_same, outcome
+from support.run_outcomes import assert_same, outcome
 
 from element_rl.cli import main
 from element_rl.commands.study import StudyCommand, chosen_cells, chosen_scale

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_runner import CELLS, SCALE, STUDY, study
+from support.tiny_study import CELLS, SCALE, STUDY, study
 
 from element_rl.cli import main
 from element_rl.runs.folder import RunFolder

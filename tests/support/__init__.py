@@ -1,0 +1,1 @@
+"""What several tests share. Worker processes import from here too: they inherit the tests' path."""
