@@ -75,6 +75,11 @@ def _title(given: ExploreConfig, settings: Resolved) -> list[str]:
         f"[bold]{config.env}[/bold], reward {config.reward}, {config.steps:,} steps × "
         f"{counted(config.seeds, 'seed')}"
     )
+    if config.last_step != config.steps:
+        lines.append(
+            f"The run ends at step {config.last_step:,}, with a whole chunk: it goes in chunks of "
+            f"{config.chunk_steps} (--chunk-steps)."
+        )
     if config.reward == "element":
         lines.append(_windows(config))
     if f"{HEALTH_OPTION}=false" in config.env_options:
@@ -144,5 +149,6 @@ COMMAND = TrainingCommand(
     show=_show,
     film=_film,
     resolve=resolved,
+    last_step=lambda settings: settings.config.last_step,
     check=_refuse_elements_own,
 )

@@ -97,5 +97,5 @@ COMMAND = TrainingCommand(
     draw=_draw,
     show=_show,
     film=lambda config, run: print(f"Video: {write_video(config, run)}"),
-    resolve=lambda config: resolved(config)[0],
+    resolve=lambda config, run: resolved(config)[0],
 )

@@ -10,8 +10,10 @@
     settings = read_options(Settings, arguments, "element explore")
 
 The comment above a field is the option's text in `--help`. A default of `None` or of nothing says
-nothing: there the comment ends with what will be used, in the form shown. Counts may be written as
-1e6, and no type is shown as "or None", though the word None is taken for it.
+nothing: there the comment ends with what will be used, in the form shown. The comment of an
+argument that is needed on some occasions only ends with "(required, unless …)": left out, it is
+empty, and the dataclass has to refuse that. Counts may be written as 1e6, and no type is shown as
+"or None", though the word None is taken for it.
 """
 
 import dataclasses
@@ -34,8 +36,9 @@ from tyro.constructors import (
 Options = TypeVar("Options")
 HelpText = str | Callable[[], str | None] | None
 
-NO_VALUE = ("None", "")  # how tyro writes a default of None, and one of no values
-WRITTEN_DEFAULT = re.compile(r"\s*\(default: (.*)\)$")
+# how tyro writes a default of None, one of no values, and an empty text
+NO_VALUE = ("None", "", "''")
+WRITTEN_HINT = re.compile(r"\s*(\((default: |required, unless ).*\))$")
 AS_TYRO_DOES = "as tyro does"  # among a type's markers: our rule for dataclasses is asking tyro's
 
 rules = ConstructorRegistry()
@@ -73,23 +76,32 @@ def described(field: StructFieldSpec) -> StructFieldSpec:
     kind, *own = get_args(field.type) if hasattr(field.type, "__metadata__") else (field.type,)
     shown = tyro.conf.arg(help_behavior_hint=lambda value: default_hint(field.helptext, value))
     annotated: Any = Annotated[(kind, shown, *own)]
-    return dataclasses.replace(field, type=annotated, helptext=lambda: sentence(field.helptext))
+    default = field.default
+    if kind is str and _is_missing(default) and WRITTEN_HINT.search(read_text(field.helptext)):
+        default = ""  # of what tyro itself requires, it says no more than that
+    return dataclasses.replace(
+        field, type=annotated, default=default, helptext=lambda: sentence(field.helptext)
+    )
 
 
 def sentence(text: HelpText) -> str | None:
     """What an option's comment says before it comes to the default."""
-    return WRITTEN_DEFAULT.sub("", read_text(text)) or None
+    return WRITTEN_HINT.sub("", read_text(text)) or None
 
 
 def default_hint(text: HelpText, value: str) -> str:
     """What is printed behind an option's text: its default, or what stands for none."""
-    written = WRITTEN_DEFAULT.search(read_text(text))
-    return f"(default: {written[1] if written and value in NO_VALUE else value})"
+    written = WRITTEN_HINT.search(read_text(text))
+    return written[1] if written and value in NO_VALUE else f"(default: {value})"
 
 
 def read_text(text: HelpText) -> str:
     """The text of a field's comment, in one line. (tyro looks for it when help is asked for.)"""
     return " ".join(((text() if callable(text) else text) or "").split())
+
+
+def _is_missing(default: Any) -> bool:
+    return any(default is missing for missing in (tyro.MISSING, tyro.MISSING_NONPROP))
 
 
 @rules.primitive_rule

@@ -45,7 +45,9 @@ class TrainingCommand:
     draw: Callable[[Any, RunFolder], Sequence[Path]]  # writes figures of a run, with --figures
     show: Callable[[RunFolder, dict[str, Any]], None]  # prints the summary, and where the run is
     film: Callable[[Any, RunFolder], None] | None = None  # with --video
-    resolve: Callable[[Any], Any] = lambda config: config
+    # config, and the run where one is continued → settings
+    resolve: Callable[[Any, RunFolder | None], Any] = lambda config, run: config
+    last_step: Callable[[Any], int] = lambda settings: settings.steps  # where a run ends
     check: Callable[[Any, Sequence[str]], None] = lambda config, arguments: None  # raises
     stopped: str = "Stopped at step {:,}."
     unit: str = "step"  # of what a finished run can be given more; empty where it cannot
@@ -58,11 +60,12 @@ def run_training(
     nothing is said."""
     args = _read(command, arguments, name, default)
     command.check(args.config, arguments)
-    settings, steps = command.resolve(args.config), args.config.steps
     resumes = args.resume is not None
+    settings = command.resolve(args.config, RunFolder.open(args.resume) if resumes else None)
+    last_step = command.last_step(settings)
     if resumes:
         run = command.reopen(settings, args.resume)
-        if command.unit and said_finished(run, steps, command.unit):
+        if command.unit and said_finished(run, last_step, command.unit):
             _film(command, args, settings, run)  # can be asked for afterwards
             return 0
     else:
@@ -71,11 +74,11 @@ def run_training(
     for line in command.title(args.config, settings):
         console.print(line, soft_wrap=True)
     watching: AbstractContextManager[Any] = (
-        bar_or_lines(console, command.bars, steps)
+        bar_or_lines(console, command.bars, last_step)
         if isinstance(command.bars, Bar)
         else bars_or_lines(console, command.bars)
     )
-    again = f"Continue with: {name} {resuming(run, steps)}"
+    again = f"Continue with: {name} {resuming(run, args.config.steps)}"
     summary = until_stopped(
         lambda watch, stop: command.train(settings, run, watch, stop, resumes),
         watching,
@@ -108,14 +111,17 @@ def until_stopped(
         return None
 
 
-def said_finished(run: RunFolder, steps: int, unit: str) -> bool:
-    """Whether a run has all its steps behind it and a summary written; if so, a sentence says it
-    and how to go on."""
-    summary = run.read_summary()
-    done = max(summary.get("steps", 0), run.latest_checkpoint() or 0)
-    if not summary or done < steps:
+def said_finished(run: RunFolder, last_step: int, unit: str) -> bool:
+    """Whether nothing is left to do up to a step; if so, a sentence says it and how to go on.
+
+    A run that was killed between its last step and its summary is still given one.
+    """
+    summed_up = run.read_summary().get("steps", 0)
+    done = max(summed_up, run.latest_checkpoint() or 0)
+    if done < last_step or (done == last_step and summed_up < done):
         return False
-    print(f"{run.path} is finished at {unit} {done:,}; give --steps M, more than that, to go on.")
+    state = "is finished at" if summed_up == done else "has already come to"
+    print(f"{run.path} {state} {unit} {done:,}; give --steps M, more than that, to go on.")
     return True
 
 

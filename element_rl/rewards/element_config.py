@@ -8,6 +8,8 @@ from typing import Any, Literal, get_args, get_origin
 from element_rl.memory.auto import LARGEST_EXACT_ON_CPU
 from element_rl.memory.graph import GraphConfig
 
+MemoryKind = Literal["auto", "exact", "graph", "hnsw"]
+
 
 @dataclass(frozen=True)
 class ElementConfig:
@@ -25,7 +27,7 @@ class ElementConfig:
     # U at the beginning, for a run whose length is not known: U and T_u double whenever 16 U have
     # passed, up to those above
     first_interval: int | None = None
-    memory: Literal["auto", "exact", "graph", "hnsw"] = "auto"  # see element_rl.memory
+    memory: MemoryKind = "auto"  # see element_rl.memory
     graph: GraphConfig = field(default_factory=GraphConfig)  # used by the graph memory only
     lifelong_estimator: Literal["knn", "kde", "renyi2"] = "knn"  # which of Proposition 2's rewards
     lifelong_bandwidth: float = 1.0  # σ of the kernel in kde and renyi2

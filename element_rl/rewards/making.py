@@ -21,6 +21,7 @@ from element_rl.rewards.e3b import E3bReward
 from element_rl.rewards.element import ElementReward
 from element_rl.rewards.element_config import (
     USUAL_STEPS,
+    MemoryKind,
     preset,
     replay_defaults,
     resolved_memory,
@@ -162,6 +163,12 @@ def make_bonus(
     reward = make_reward(name, env, **rest)
     # this library's own rewards do not learn from their notes; those of users may
     return RewardBonus(reward, spec, LearningConfig(**learning), name, learns_from_notes=own)
+
+
+def memory_kind(reward: Reward | None) -> MemoryKind | None:
+    """Which memory a reward from `make_replay_reward` has, of those that ELEMENT chooses from; None
+    for all others."""
+    return reward.config.memory if isinstance(reward, ElementReward) else None
 
 
 def check_name(name: str, choices: Sequence[str] = NAMES) -> None:

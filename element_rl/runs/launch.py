@@ -27,11 +27,13 @@ def reopen_run(
     folder: Path,
     metric_columns: Sequence[str],
     may_differ: Collection[str] = MAY_DIFFER,
+    begun: Any = None,
 ) -> RunFolder:
     """The run in a folder, to be continued. Refused where it is of another kind, or was started
-    with other settings than these but for those that `may_differ`."""
+    with other settings than these but for those that `may_differ`. `begun` are the settings that it
+    was started with, where they are not found as they are stored."""
     run = RunFolder.open(folder, metric_columns)
-    before = dataclasses.asdict(stored_settings(run, kind, type(settings)))
+    before = dataclasses.asdict(begun or stored_settings(run, kind, type(settings)))
     now = dataclasses.asdict(settings)
     env = now.get("env")
     if env and before["env"] == env.rpartition(":")[2]:  # older runs kept no package in the name

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from element_rl.cli import COMMANDS, main
 from element_rl.commands.explore import ELEMENTS_OWN
 from element_rl.commands.next_steps import say_next_steps
 from element_rl.commands.summaries import summary_table
+from element_rl.rewards import element_config
 from element_rl.runs.folder import RunFolder
 from element_rl.storage.files import to_json
 from element_rl.studies.report.run_results import run_results
@@ -78,7 +80,7 @@ def test_settings_of_element_are_refused_for_other_rewards(
 
 def test_settings_of_element_are_all_known() -> None:
     """All that only ELEMENT is given. (U is for others too: when they write checkpoints.)"""
-    given = {"beta", *_element_options("Hopper-v5", ExploreConfig("Hopper-v5"))}
+    given = {"beta", *_element_options("Hopper-v5", ExploreConfig("Hopper-v5"), 1_000)}
     refused = {
         option.removeprefix("--").removeprefix("no-").replace("-", "_") for option in ELEMENTS_OWN
     }
@@ -197,7 +199,39 @@ def test_a_finished_run_that_is_resumed_says_so(
     assert main(["explore", "--resume", str(finished)]) == 0
     sentence = f"{finished} is finished at step 1,500; give --steps M, more than that, to go on.\n"
     assert capsys.readouterr().out == sentence
+    assert main(["explore", "--resume", str(finished), "--steps", "1000"]) == 0
+    assert capsys.readouterr().out == sentence
     assert written(finished) == before
+
+
+def test_a_run_without_a_summary_that_is_resumed(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Killed in the moment before the summary: with fewer steps a sentence says how far it is; with
+    its own it is summed up."""
+    copy = tmp_path / "copy"
+    shutil.copytree(finished, copy)
+    (copy / "summary.json").unlink()
+    assert main(["explore", "--resume", str(copy), "--steps", "1000"]) == 0
+    assert capsys.readouterr().out == (
+        f"{copy} has already come to step 1,500; give --steps M, more than that, to go on.\n"
+    )
+    assert main(["explore", "--resume", str(copy), "--no-figures"]) == 0
+    assert RunFolder.open(copy).read_summary()["steps"] == 1_500
+
+
+def test_any_number_of_steps_goes_on(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run in chunks of 50 ends with a whole one, and says so."""
+    copy = tmp_path / "copy"
+    shutil.copytree(finished, copy)
+    assert main(["explore", "--resume", str(copy), "--steps", "1520", "--no-figures"]) == 0
+    printed = capsys.readouterr().out
+    assert "The run ends at step 1,550, with a whole chunk: it goes in chunks of 50" in printed
+    assert "1,550 / 1,550" in printed
+    assert RunFolder.open(copy).read_summary()["steps"] == 1_550
+    assert f"element explore --resume {copy} --steps 3100" in printed
 
 
 def test_the_summary_says_over_what_it_is_taken(
@@ -233,18 +267,47 @@ def test_the_summary_says_over_what_it_is_taken(
 
 
 def test_what_to_try_next_works(
-    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    finished: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    say_next_steps(RunFolder.open(finished))
+    copy = tmp_path / "copy"
+    shutil.copytree(finished, copy)
+    say_next_steps(RunFolder.open(copy))
     lines = [line.partition("#")[0].strip() for line in capsys.readouterr().out.splitlines()]
     commands = {line.split()[1]: line.split()[1:] for line in lines if line.startswith("element ")}
-    assert commands["evaluate"] == ["evaluate", str(finished), "--video"]
-    assert commands["explore"] == ["explore", "--resume", str(finished), "--steps", "3000"]
+    assert commands["evaluate"] == ["evaluate", str(copy), "--video"]
+    assert commands["explore"] == ["explore", "--resume", str(copy), "--steps", "3000"]
     assert main([*commands["report"], "--out", str(tmp_path / "page.html")]) == 0
     assert (
         main([*commands["collect"], "--out", str(tmp_path), "--no-entropy", "--workers", "0"]) == 0
     )
     assert "1,500 steps" in capsys.readouterr().out
+    # 126 states are remembered in 1,500 steps and 266 in 3,000: for so many, another memory
+    monkeypatch.setattr(element_config, "LARGEST_EXACT_ON_CPU", 200)
+    assert main([*commands["explore"], "--no-figures"]) == 0
+    assert RunFolder.open(copy).read_summary()["steps"] == 3_000
+    assert f"element explore --resume {copy} --steps 6000" in capsys.readouterr().out
+
+
+def test_what_to_try_next_fits_the_terminal(
+    finished: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = {}
+    for width in (60, 500):
+        monkeypatch.setenv("COLUMNS", str(width))
+        say_next_steps(RunFolder.open(finished))
+        lines[width] = capsys.readouterr().out.splitlines()[1:]
+    longest = max(map(len, lines[500]))
+    assert all(line.startswith("  element ") and "  # " in line for line in lines[500])
+    assert [line.startswith("  element ") for line in lines[60]] == [True, False] * len(lines[500])
+    monkeypatch.setenv("COLUMNS", str(longest))
+    say_next_steps(RunFolder.open(finished))
+    assert capsys.readouterr().out.splitlines()[1:] == lines[500]
+    monkeypatch.setenv("COLUMNS", str(longest - 1))
+    say_next_steps(RunFolder.open(finished))
+    assert capsys.readouterr().out.splitlines()[1:] == lines[60]
 
 
 def test_the_page_of_a_run(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -286,8 +349,6 @@ def test_a_page_of_something_else(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_a_damaged_checkpoint_is_named(
     finished: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    import shutil
-
     copy = tmp_path / "copy"
     shutil.copytree(finished, copy)
     victim = copy / "checkpoints" / "step_000001500" / "resume" / "arrays.safetensors"

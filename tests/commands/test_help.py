@@ -116,6 +116,24 @@ def test_environments_of_other_packages_are_named(
     assert "package:Env-v0" in explained(help_of(command, capsys))["ENV"]
 
 
+@pytest.mark.parametrize(
+    ("command", "argument", "hint"),
+    [
+        ("explore", "ENV", "(required, unless --resume is given)"),
+        ("on-policy", "ENV", "(required, unless --resume is given)"),
+        ("offline", "DATASET ...", "(required, unless --resume is given)"),
+        ("mario", "ENV", "(default: SuperMarioBros-1-1)"),
+    ],
+)
+def test_what_is_named_first_is_in_a_run_that_is_resumed(
+    command: str, argument: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert explained(help_of(command, capsys))[argument].endswith(f". {hint}")
+    if command != "mario":
+        assert main([command, "--steps", "10"]) == 2
+        assert re.fullmatch(r"element: Name .*\.\n", capsys.readouterr().err)
+
+
 def test_every_study_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     text = help_of("study", capsys)
     assert "goes on where it stopped.\n" in text  # not broken as in the code, nor indented

@@ -2,6 +2,7 @@
 fresh process."""
 
 import json
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -16,10 +17,11 @@ import element_rl.training.off_policy.config
 from element_rl import plots
 from element_rl.acting.rollout_actor import RolloutActor, RolloutSettings
 from element_rl.cli import main
+from element_rl.commands.next_steps import next_steps
 from element_rl.commands.training import default_folder
 from element_rl.datasets.minari_files import read_dataset
 from element_rl.envs.make import describe, env_maker, is_screen
-from element_rl.envs.names import registration_of, with_package
+from element_rl.envs.names import registered_name, registration_of, with_package
 from element_rl.envs.robots import can_fall
 from element_rl.evaluate.checkpoints import evaluate
 from element_rl.runs.folder import RunFolder
@@ -76,6 +78,17 @@ def test_coverage_map_and_trajectories(finished: RunFolder) -> None:
     axes = next(axes for axes in figure.axes if axes.get_xlabel() == "x")
     assert axes.get_lines()[0].get_xydata()[0].tolist() == pytest.approx(START, abs=0.05)
     assert plots.trajectories(finished).axes[0].get_xlabel() == "x"
+
+
+def test_a_film_is_offered_where_it_says_that_it_can_draw_itself(
+    finished: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    film = f"element evaluate {shlex.quote(str(finished.path))} --video"
+    registered_name(WALK)
+    assert film not in next_steps(finished)
+    drawing = {"render_modes": ["rgb_array"]}
+    monkeypatch.setattr(sys.modules["own_world"].Walk, "metadata", drawing)
+    assert film in next_steps(finished)
 
 
 def test_evaluate_finetune_and_resume_find_it(finished: RunFolder, tmp_path: Path) -> None:

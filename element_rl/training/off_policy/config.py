@@ -14,7 +14,15 @@ from element_rl.envs.make import describe
 from element_rl.envs.robots import HEALTH_OPTION, can_fall
 from element_rl.envs.spec import EnvSpec
 from element_rl.rewards import REWARD_HELP, TRAINING_NAMES, Reward, check_name, make_replay_reward
-from element_rl.rewards.element_config import preset, replay_defaults, update_window
+from element_rl.rewards.element_config import (
+    MemoryKind,
+    preset,
+    replay_defaults,
+    update_window,
+)
+from element_rl.rewards.making import memory_kind
+from element_rl.runs.folder import RunFolder
+from element_rl.runs.kinds import stored_settings
 from element_rl.storage.settings import named_values, settings_from_json
 from element_rl.training.settings import check_numbers, usual_log_every
 
@@ -27,6 +35,7 @@ class ExploreConfig:
 
     # Gymnasium environment to explore, with Box spaces: Ant-v5, Hopper-v5, Walker2d-v5,
     # Humanoid-v4, PointMaze, or any other; one of another package is named package:Env-v0.
+    # (required, unless --resume is given)
     env: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="ENV")]]
     reward: Annotated[str, tyro.conf.arg(help=REWARD_HELP)] = "element"
     # Settings of the reward as NAME=VALUE pairs, e.g. learning_rate=1e-3, or renyi_order=2.
@@ -45,7 +54,7 @@ class ExploreConfig:
     # How ELEMENT finds the nearest of all remembered states: by comparing with every one (exact),
     # with FAISS's index (hnsw), with the paper's graph (graph), or exactly while that is fast and
     # then with hnsw (auto).
-    memory: Literal["auto", "exact", "graph", "hnsw"] = "auto"
+    memory: MemoryKind = "auto"
     # How ELEMENT estimates the entropy of an episode: matrix-based Rényi entropy, a kernel density,
     # or distances to nearest neighbours. (default: kde on Hopper, knn on Walker2d, otherwise renyi)
     estimator: Literal["renyi", "kde", "knn"] | None = None
@@ -119,11 +128,18 @@ class ExploreConfig:
                 f"--extrinsic-weight must be a finite number, got {self.extrinsic_weight}."
             )
         check_name(self.reward, TRAINING_NAMES)
+        if not self.env:
+            raise ValueError("Name the environment to explore, such as Hopper-v5.")
 
     @property
     def learner(self) -> SACConfig | TD3Config:
         """The settings of the agent that learns."""
         return getattr(self, self.agent)
+
+    @property
+    def last_step(self) -> int:
+        """Where a run ends: with the first chunk that brings it to `steps`, or beyond."""
+        return -(-self.steps // self.chunk_steps) * self.chunk_steps
 
 
 class Resolved(NamedTuple):
@@ -134,11 +150,21 @@ class Resolved(NamedTuple):
     reward: Reward | None  # None: random actions
 
 
-def resolved(config: ExploreConfig | Resolved) -> Resolved:
+def resolved(config: ExploreConfig | Resolved, run: RunFolder | None = None) -> Resolved:
     """The configuration with nothing left open. It makes an environment to look at; what is
-    resolved stays as it is."""
+    resolved stays as it is.
+
+    `run` is one that is continued, perhaps with more steps or fewer: what their number decides
+    stays as it was when the run began.
+    """
     if isinstance(config, Resolved):
         return config
+    planned_steps = config.steps
+    if run is not None:
+        begun = begun_settings(run)
+        planned_steps = begun.steps
+        if config.memory == "auto":
+            config = dataclasses.replace(config, memory=begun.memory)
     options = parsed_options(config)
     spec = describe(config.env, config.position, config.bounds, "vectors", **options)
     if can_fall(spec.name) and HEALTH_OPTION not in parsed_options(config):
@@ -147,22 +173,35 @@ def resolved(config: ExploreConfig | Resolved) -> Resolved:
         config = dataclasses.replace(
             config, env_options=(*config.env_options, f"{HEALTH_OPTION}={ends}")
         )
-    window = update_window(config.steps, config.update_interval, config.update_steps)
-    element = _element_options(spec.name, config)
+    element = _element_options(spec.name, config, planned_steps)
     config = dataclasses.replace(
         config,
         env=spec.name,
-        update_interval=window["update_interval"],
-        update_steps=window["update_steps"],
-        chunk_steps=_chunk_steps(config.steps, config.chunk_steps, config.envs_per_agent),
-        log_every=config.log_every or usual_log_every(config.steps),
-        checkpoint_every=config.checkpoint_every or window["update_interval"],
+        update_interval=element["update_interval"],
+        update_steps=element["update_steps"],
+        chunk_steps=_chunk_steps(planned_steps, config.chunk_steps, config.envs_per_agent),
+        log_every=config.log_every or usual_log_every(planned_steps),
+        checkpoint_every=config.checkpoint_every or element["update_interval"],
         beta=element["lifelong_weight"],
         estimator=element["estimator"],
         bandwidth=element["bandwidth"],
         bounds=(spec.coverage_bounds or ()) if config.position else config.bounds,
     )
-    return Resolved(config, spec, _make_reward(spec.name, config))
+    reward = _make_reward(spec.name, config, planned_steps)
+    memory = memory_kind(reward) or config.memory
+    return Resolved(dataclasses.replace(config, memory=memory), spec, reward)
+
+
+def begun_settings(run: RunFolder) -> ExploreConfig:
+    """The settings that a run was begun with.
+
+    Older runs stored the memory as "auto"; which one that came to follows from their steps.
+    """
+    stored = stored_settings(run, "explore", ExploreConfig)
+    if stored.reward != "element" or stored.memory != "auto":
+        return stored
+    memory = memory_kind(_make_reward(stored.env, stored, stored.steps))
+    return dataclasses.replace(stored, memory=memory or stored.memory)
 
 
 def described(settings: Mapping[str, Any], env_options: Mapping[str, Any]) -> EnvSpec:
@@ -199,7 +238,7 @@ def parsed_options(config: ExploreConfig) -> dict[str, Any]:
     return named_values("--env-options", config.env_options, "terminate_when_unhealthy=false")
 
 
-def _make_reward(env: str, config: ExploreConfig) -> Reward | None:
+def _make_reward(env: str, config: ExploreConfig, planned_steps: int) -> Reward | None:
     options = named_values("--reward-options", config.reward_options, "learning_rate=1e-3")
     if options and config.reward in ("random", "extrinsic"):
         raise ValueError(
@@ -219,7 +258,7 @@ def _make_reward(env: str, config: ExploreConfig) -> Reward | None:
         return None
     if config.reward == "extrinsic":
         options = {"scale": config.reward_scale}
-    own = _element_options(env, config) if config.reward == "element" else {}
+    own = _element_options(env, config, planned_steps) if config.reward == "element" else {}
     if clash := sorted(set(own) & set(options)):
         flags = {"lifelong_weight": "--beta"}
         raise ValueError(
@@ -229,13 +268,13 @@ def _make_reward(env: str, config: ExploreConfig) -> Reward | None:
     return make_replay_reward(
         config.reward,
         env=env,
-        total_steps=config.steps,
+        total_steps=planned_steps,
         options=own | options,
         recent_scale=config.recent_scale,
     )
 
 
-def _element_options(env: str, config: ExploreConfig) -> dict[str, Any]:
+def _element_options(env: str, config: ExploreConfig, planned_steps: int) -> dict[str, Any]:
     paper = preset(env)
     estimator = config.estimator or paper.estimator
     usual_bandwidth = replay_defaults(estimator).get("bandwidth", paper.bandwidth)
@@ -250,7 +289,7 @@ def _element_options(env: str, config: ExploreConfig) -> dict[str, Any]:
         "credit": config.credit,
         "length_weighted": config.length_weighted,
     }
-    return options | update_window(config.steps, config.update_interval, config.update_steps)
+    return options | update_window(planned_steps, config.update_interval, config.update_steps)
 
 
 def _chunk_steps(steps: int, wanted: int, num_envs: int) -> int:

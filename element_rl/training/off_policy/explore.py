@@ -45,7 +45,7 @@ def explore(
     `begin` is called with a population that starts afresh, not with one that goes on from a
     checkpoint. `facts` are added to the summary. `make_collector` says who acts.
     """
-    settings = resolved(config)
+    settings = resolved(config, run if resume else None)
     with run.exclusively(wait_seconds), Explorer(*settings, run, make_collector) as explorer:
         run_loop(explorer, run, watch, stop, resume, begin)
         summary = explorer.summary()

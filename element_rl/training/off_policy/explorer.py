@@ -149,7 +149,7 @@ class Explorer:
     def progress(self, doing: str = "") -> Progress:
         """How far the run is, for a watcher."""
         latest, agents = self.metrics.latest, len(self.seeds)
-        return Progress(self.step, self.config.steps, self.rate(), latest, agents, doing)
+        return Progress(self.step, self.config.last_step, self.rate(), latest, agents, doing)
 
     def _will_learn(self) -> bool:
         """By the time the longest possible episode is over, every agent has transitions to learn
@@ -243,6 +243,8 @@ class Explorer:
         self._anchor(*counters.get("anchor", np.array([0.0, inf])).tolist())
         self.seconds = float(counters["seconds"])
         self.episode_index = counters["episode_index"]
+        if (remembered := arrays.get("learner/rewards/memory/states")) is not None:
+            self.learner.make_room(remembered.shape[1])  # the run may have been planned for longer
         self.learner.state = tree_of(self.learner.state, arrays, "learner")
         if self.learner.host_memories:
             self.learner.load_memories(folder)

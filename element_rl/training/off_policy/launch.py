@@ -4,7 +4,12 @@ from pathlib import Path
 
 from element_rl.runs import launch
 from element_rl.runs.folder import RunFolder
-from element_rl.training.off_policy.config import ExploreConfig, Resolved, resolved
+from element_rl.training.off_policy.config import (
+    ExploreConfig,
+    Resolved,
+    begun_settings,
+    resolved,
+)
 from element_rl.training.off_policy.explore import metric_columns
 
 
@@ -18,6 +23,7 @@ def create_run(config: ExploreConfig | Resolved, folder: Path) -> RunFolder:
 
 def reopen_run(config: ExploreConfig | Resolved, folder: Path) -> RunFolder:
     """The run in a folder, to be continued; refused where it was started with other settings."""
-    config, _, reward = resolved(config)
+    run = RunFolder.open(folder)
+    config, _, reward = resolved(config, run)
     columns = metric_columns(reward, config.extrinsic_weight)
-    return launch.reopen_run("explore", config, folder, columns)
+    return launch.reopen_run("explore", config, folder, columns, begun=begun_settings(run))

@@ -177,6 +177,12 @@ class Learner:
         )
         return np.asarray(states)[:length]
 
+    def make_room(self, number: int) -> None:
+        """Let every memory on the device have room for so many states, at least."""
+        if self._memory is not None and not self._memory.memory_on_host:
+            grow = jax.vmap(partial(self._memory.with_room, number=number))
+            self.state = self.state._replace(rewards=grow(self.state.rewards))
+
     def save_memories(self, folder: Path) -> None:
         """Write the memories that live on the host."""
         for agent, memory in enumerate(self.host_memories):

@@ -9,16 +9,14 @@ from element_rl.agents.behaviour_cloning import CloningConfig
 from element_rl.agents.cql import CQLConfig
 from element_rl.agents.discrete_cql import DiscreteCQLConfig
 
-# At least one has to be named. `OfflineConfig` sees to that: to tyro a list may be empty.
-DATASETS = tyro.conf.arg(metavar="DATASET ...", help_behavior_hint="(required)")
-
 
 @dataclass(frozen=True)
 class OfflineConfig:
     """What to learn from, how and for how long. `None` means: as fits the dataset or the run."""
 
     # Datasets to learn from, all of one environment: Minari ids, or folders of Minari datasets.
-    datasets: tyro.conf.Positional[Annotated[tuple[str, ...], DATASETS]]
+    # (required, unless --resume is given)
+    datasets: tyro.conf.Positional[Annotated[tuple[str, ...], tyro.conf.arg(metavar="DATASET ...")]]
     # How to learn: conservative Q-learning (cql; its discrete form where actions are choices), or
     # behaviour cloning (bc).
     algorithm: Literal["cql", "bc"] = "cql"

@@ -33,6 +33,7 @@ class OnPolicyConfig:
 
     # Environment to explore: Rooms-v0, SuperMarioBros-1-1 (or mario), or any Gymnasium environment
     # with images and Discrete actions; one of another package is named package:Env-v0.
+    # (required, unless --resume is given)
     env: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="ENV")]]
     reward: Annotated[str, tyro.conf.arg(help=REWARD_HELP)] = "element"
     # Settings of the reward as NAME=VALUE pairs, e.g. estimator=kde or learning_rate=1e-3.
@@ -89,6 +90,8 @@ class OnPolicyConfig:
         intervals = ("log_every", "checkpoint_every", "update_interval", "update_steps")
         check_numbers(self, (*counts, *intervals), ("seed", "workers", "random_seeds", "restarts"))
         check_name(self.reward, TRAINING_NAMES)
+        if not self.env:
+            raise ValueError("Name the environment to explore, such as Rooms-v0.")
 
 
 def resolved(config: OnPolicyConfig) -> tuple[OnPolicyConfig, EnvSpec]:

@@ -18,6 +18,7 @@ from support.run_outcomes import assert_same, outcome
 from element_rl.acting.collector import Chunk, Collector
 from element_rl.agents.sac import SACConfig
 from element_rl.envs.spec import EnvSpec
+from element_rl.rewards import element_config
 from element_rl.rewards.element import ElementReward
 from element_rl.runs.folder import RunFolder
 from element_rl.runs.watching import COMPILING, Interrupted, Progress
@@ -180,6 +181,49 @@ def test_longer_than_planned(undisturbed: RunFolder, tmp_path: Path) -> None:
     explore(config, run)
     explore(SMALL, run, resume=True)
     assert_same(outcome(undisturbed), outcome(run))
+
+
+@pytest.mark.parametrize("stored", ["exact", "auto"])
+def test_the_memory_stays_what_it_was_when_the_run_began(
+    undisturbed: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: str
+) -> None:
+    """Longer than planned, with more states than a memory chosen for that length would hold
+    exactly. Older runs stored "auto"."""
+    monkeypatch.setattr(element_config, "LARGEST_EXACT_ON_CPU", 400)
+    assert resolved(SMALL)[0].memory == "hnsw"
+    config = dataclasses.replace(SMALL, steps=800)
+    run = create_run(config, tmp_path / "run")
+    assert run.config["settings"]["memory"] == "exact"
+    explore(config, run)
+    settings = run.config["settings"] | {"memory": stored}
+    write_json(run.path / "config.json", run.config | {"settings": settings})
+    explore(SMALL, reopen_run(SMALL, run.path), resume=True)
+    assert_same(outcome(undisturbed), outcome(run))
+    with pytest.raises(ValueError, match='memory was "exact" and is "graph"'):
+        reopen_run(dataclasses.replace(SMALL, memory="graph"), run.path)
+
+
+def test_shorter_than_planned(undisturbed: RunFolder, tmp_path: Path) -> None:
+    """A run that was stopped early can be ended earlier: its memory stays as large as it was."""
+    longer = dataclasses.replace(SMALL, steps=40_000)
+    run, calls = create_run(longer, tmp_path / "run"), []
+    with pytest.raises(Interrupted):
+        explore(longer, run, stop=lambda: len(calls) >= 10 or bool(calls.append(1)))
+    explore(SMALL, reopen_run(SMALL, run.path), resume=True)
+    assert_same(outcome(undisturbed), outcome(run))
+
+
+def test_what_the_steps_decide_stays_as_it_was(tmp_path: Path) -> None:
+    """A run of 600 steps goes in chunks of 40, one of 700 would in chunks of 35."""
+    config = ExploreConfig("PointMaze", steps=600, chunk_steps=40)
+    run = create_run(config, tmp_path / "run")
+    longer = dataclasses.replace(config, steps=700)
+    reopened = resolved(longer, reopen_run(longer, run.path)).config
+    assert resolved(longer).config.chunk_steps == 35
+    assert (reopened.steps, reopened.last_step) == (700, 720)
+    assert dataclasses.replace(reopened, steps=600) == resolved(config).config
+    with pytest.raises(ValueError, match="chunk_steps was 40 and is 30"):
+        reopen_run(dataclasses.replace(longer, chunk_steps=32), run.path)
 
 
 def test_random_and_extrinsic(tmp_path: Path) -> None:
