@@ -11,13 +11,14 @@
 
 The comment above a field is the option's text in `--help`. A default of `None` or of nothing says
 nothing: there the comment ends with what will be used, in the form shown. Counts may be written as
-1e6, and no type is shown as "or None", though the word None is taken for it.
+1e6, and no type is shown as "or None", though the word None is taken for it. Numbers in comments
+are shown without commas, at which tyro would break a line.
 """
 
 import dataclasses
 import re
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar, Union, get_args
 
 import tyro
@@ -35,10 +36,9 @@ Options = TypeVar("Options")
 HelpText = str | Callable[[], str | None] | None
 
 NO_VALUE = ("None", "")  # how tyro writes a default of None, and one of no values
+THOUSANDS = re.compile(r"(?<=\d),(?=\d{3})")
 WRITTEN_DEFAULT = re.compile(r"\s*\(default: (.*)\)$")
 AS_TYRO_DOES = "as tyro does"  # among a type's markers: our rule for dataclasses is asking tyro's
-
-rules = ConstructorRegistry()
 
 
 def read_options(
@@ -47,8 +47,14 @@ def read_options(
     command: str,
     default: Options | None = None,
     description: str | None = None,
+    defaults_of: Mapping[type, str] | None = None,
 ) -> Options:
-    """The dataclass as the command line has it. `default` is taken where nothing is said."""
+    """The dataclass as the command line has it. `default` is taken where nothing is said.
+
+    `defaults_of`: what the help says of every default in a dataclass within it, whose values there
+    are not those that will be used.
+    """
+    rules = _rules(defaults_of or {})
     options: dict[str, Any] = {"prog": command, "description": description, "registry": rules}
     if default is not None:
         options["default"] = default
@@ -56,8 +62,17 @@ def read_options(
     return read
 
 
-@rules.struct_rule
-def described_fields(info: StructTypeInfo) -> StructConstructorSpec | None:
+def _rules(defaults_of: Mapping[type, str]) -> ConstructorRegistry:
+    rules = ConstructorRegistry()
+    rules.struct_rule(lambda info: described_fields(info, defaults_of))
+    rules.primitive_rule(count)
+    rules.primitive_rule(value_or_none)
+    return rules
+
+
+def described_fields(
+    info: StructTypeInfo, defaults_of: Mapping[type, str]
+) -> StructConstructorSpec | None:
     """Fields as tyro finds them, with the defaults that their comments tell of."""
     if not dataclasses.is_dataclass(info.type) or AS_TYRO_DOES in info.markers:
         return None
@@ -65,14 +80,23 @@ def described_fields(info: StructTypeInfo) -> StructConstructorSpec | None:
     found = ConstructorRegistry.get_struct_spec(asked)
     if not isinstance(found, StructConstructorSpec):
         return None
-    return dataclasses.replace(found, fields=tuple(map(described, found.fields)))
+    default = defaults_of.get(info.type)
+    return dataclasses.replace(
+        found, fields=tuple(described(field, default) for field in found.fields)
+    )
 
 
-def described(field: StructFieldSpec) -> StructFieldSpec:
+def described(field: StructFieldSpec, default: str | None = None) -> StructFieldSpec:
     """A field whose help tells the default that will be used, unless it has a hint of its own."""
-    kind, *own = get_args(field.type) if hasattr(field.type, "__metadata__") else (field.type,)
-    shown = tyro.conf.arg(help_behavior_hint=lambda value: default_hint(field.helptext, value))
-    annotated: Any = Annotated[(kind, shown, *own)]
+    kind, *annotations = (
+        get_args(field.type) if hasattr(field.type, "__metadata__") else (field.type,)
+    )
+    shown = tyro.conf.arg(
+        help_behavior_hint=lambda value: (
+            default_hint(field.helptext, value) if default is None else f"(default: {default})"
+        )
+    )
+    annotated: Any = Annotated[(kind, shown, *annotations)]
     return dataclasses.replace(field, type=annotated, helptext=lambda: sentence(field.helptext))
 
 
@@ -89,10 +113,10 @@ def default_hint(text: HelpText, value: str) -> str:
 
 def read_text(text: HelpText) -> str:
     """The text of a field's comment, in one line. (tyro looks for it when help is asked for.)"""
-    return " ".join(((text() if callable(text) else text) or "").split())
+    words = ((text() if callable(text) else text) or "").split()
+    return THOUSANDS.sub("", " ".join(words))
 
 
-@rules.primitive_rule
 def count(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[int] | None:
     """Integers, 1e6 among them."""
     if info.type is not int:
@@ -121,7 +145,6 @@ def whole_number(text: str) -> int:
     return int(number)
 
 
-@rules.primitive_rule
 def value_or_none(
     info: PrimitiveTypeInfo,
 ) -> PrimitiveConstructorSpec[Any] | UnsupportedTypeAnnotationError | None:
