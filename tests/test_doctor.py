@@ -121,8 +121,8 @@ def test_a_map_needs_a_position(capsys: pytest.CaptureFixture[str]) -> None:
     assert note not in check_explore(TrialSettings("PointMaze")).sentence
     named = TrialSettings("MountainCarContinuous-v0", position=(0,))
     assert note not in check_explore(named).sentence
-    main(["doctor", "own_world:OwnWalk", "--steps", "100"])
-    assert "Reward element on own_world:OwnWalk-v0, 100 random steps" in capsys.readouterr().out
+    main(["doctor", "own_world:OwnWalk", "--steps", "200"])
+    assert "Reward element on own_world:OwnWalk-v0, 200 random steps" in capsys.readouterr().out
 
 
 def test_an_entropy_that_is_blind(capsys: pytest.CaptureFixture[str]) -> None:
