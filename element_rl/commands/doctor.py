@@ -75,6 +75,7 @@ def _parts(args: Doctor) -> Iterator[tuple[str, Iterator[Finding]]]:
         yield "Installation", check_installation(args.out)
         return
     from element_rl.doctor.trial import Trial, TrialSettings
+    from element_rl.envs.names import registered_name
 
     settings = TrialSettings(
         args.target,
@@ -88,7 +89,7 @@ def _parts(args: Doctor) -> Iterator[tuple[str, Iterator[Finding]]]:
     trial = Trial(settings)
     yield "Installation", check_installation(args.out)
     yield (
-        f"Reward {args.reward} on {trial.env.spec.id}, {args.steps:,} random steps",
+        f"Reward {args.reward} on {registered_name(args.target)}, {args.steps:,} random steps",
         _check_bonus(trial, args.sb3),
     )
 

@@ -39,6 +39,7 @@ BARS = {"choosing": STEPS._replace(unit="episodes"), "transferred": STEPS, "from
 STAGES = {"scratch": "from scratch"}  # stage of `finetune` → name of its bar, where they differ
 NO_RUN = Path("RUN")  # stands where none was named, as the help text shows it
 LEARNERS: dict[str, type[Any]] = {"sac": SACConfig, "td3": TD3Config, "a3c": A3CConfig}
+AS_IN_THE_RUN = dict.fromkeys(LEARNERS.values(), "as in the run")
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,11 @@ class FinetuneCommand:
     out: Path | None = None
     # Folder of a fine-tuning to continue; settings are taken from it. (default: a new one begins)
     resume: Path | None = None
-    # The learner of robots, soft actor-critic; what is not given stays as in the run.
+    # The learner of robots, soft actor-critic.
     sac: SACConfig = field(default_factory=SACConfig)
-    # The learner of robots that explored with TD3; what is not given stays as in the run.
+    # The learner of robots that explored with TD3.
     td3: TD3Config = field(default_factory=TD3Config)
-    # The learner on screens, asynchronous advantage actor-critic; what is not given stays as in the
-    # run.
+    # The learner on screens, asynchronous advantage actor-critic.
     a3c: A3CConfig = field(default_factory=A3CConfig)
 
 
@@ -106,7 +106,7 @@ def main(arguments: list[str]) -> int:
 def _parsed(arguments: list[str]) -> FinetuneCommand:
     """Twice: only when it is known which run, its settings can be the defaults of the learner's."""
     blank = FinetuneCommand(FinetuneConfig(NO_RUN))
-    first = read_options(FinetuneCommand, arguments, "element finetune", blank)
+    first = _read(arguments, blank)
     config = first.config
     if first.resume is not None:
         stored = stored_transfer(first.resume)
@@ -124,7 +124,7 @@ def _parsed(arguments: list[str]) -> FinetuneCommand:
         name: getattr(config, name) or learner for name, learner in of_run.items()
     }
     default = dataclasses.replace(first, config=config, **defaults)
-    command = read_options(FinetuneCommand, arguments, "element finetune", default)
+    command = _read(arguments, default)
     asked = {name: getattr(command, name) for name in LEARNERS}
     given: dict[str, Any] = {
         name: None if asked[name] == of_run[name] else asked[name] for name in LEARNERS
@@ -132,11 +132,17 @@ def _parsed(arguments: list[str]) -> FinetuneCommand:
     return dataclasses.replace(command, config=dataclasses.replace(command.config, **given))
 
 
+def _read(arguments: list[str], default: FinetuneCommand) -> FinetuneCommand:
+    return read_options(
+        FinetuneCommand, arguments, "element finetune", default, defaults_of=AS_IN_THE_RUN
+    )
+
+
 def _learner_of(settings: Any, name: str, kind: type[Any]) -> Any:
     """The run's settings of its learner; those of a folder that is no such run are complained of
     later."""
-    own = settings.get(name) if isinstance(settings, dict) else None
-    return settings_from_json(kind, own) if isinstance(own, dict) else kind()
+    stored = settings.get(name) if isinstance(settings, dict) else None
+    return settings_from_json(kind, stored) if isinstance(stored, dict) else kind()
 
 
 def _default_folder(config: FinetuneConfig) -> Path:
@@ -192,9 +198,8 @@ def _lost(zero_shot: Sequence[float], final: Sequence[float | None]) -> str:
 
 def _comparison_table(summary: dict[str, Any]) -> Table:
     """Means over the seeds, with the range."""
-    table = Table(
-        "", title=f"{summary['env']}, {summary['steps']:,} steps × {len(summary['seeds'])} seeds"
-    )
+    seeds = counted(len(summary["seeds"]), "seed")
+    table = Table("", title=f"{summary['env']}, {summary['steps']:,} steps × {seeds}")
     for name in ("transferred", "from scratch"):
         table.add_column(name, justify="right")
     table.add_row("zero-shot return", _numbers(summary["zero_shot_return"]), "–")

@@ -13,13 +13,14 @@ The comment above a field is the option's text in `--help`. A default of `None` 
 nothing: there the comment ends with what will be used, in the form shown. The comment of an
 argument that is needed on some occasions only ends with "(required, unless …)": left out, it is
 empty, and the dataclass has to refuse that. Counts may be written as 1e6, and no type is shown as
-"or None", though the word None is taken for it.
+"or None", though the word None is taken for it. Numbers in comments are shown without commas, at
+which tyro would break a line.
 """
 
 import dataclasses
 import re
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar, Union, get_args
 
 import tyro
@@ -38,10 +39,9 @@ HelpText = str | Callable[[], str | None] | None
 
 # how tyro writes a default of None, one of no values, and an empty text
 NO_VALUE = ("None", "", "''")
+THOUSANDS = re.compile(r"(?<=\d),(?=\d{3})")
 WRITTEN_HINT = re.compile(r"\s*(\((default: |required, unless ).*\))$")
 AS_TYRO_DOES = "as tyro does"  # among a type's markers: our rule for dataclasses is asking tyro's
-
-rules = ConstructorRegistry()
 
 
 def read_options(
@@ -50,8 +50,14 @@ def read_options(
     command: str,
     default: Options | None = None,
     description: str | None = None,
+    defaults_of: Mapping[type, str] | None = None,
 ) -> Options:
-    """The dataclass as the command line has it. `default` is taken where nothing is said."""
+    """The dataclass as the command line has it. `default` is taken where nothing is said.
+
+    `defaults_of`: what the help says of every default in a dataclass within it, whose values there
+    are not those that will be used.
+    """
+    rules = _rules(defaults_of or {})
     options: dict[str, Any] = {"prog": command, "description": description, "registry": rules}
     if default is not None:
         options["default"] = default
@@ -59,8 +65,17 @@ def read_options(
     return read
 
 
-@rules.struct_rule
-def described_fields(info: StructTypeInfo) -> StructConstructorSpec | None:
+def _rules(defaults_of: Mapping[type, str]) -> ConstructorRegistry:
+    rules = ConstructorRegistry()
+    rules.struct_rule(lambda info: described_fields(info, defaults_of))
+    rules.primitive_rule(count)
+    rules.primitive_rule(value_or_none)
+    return rules
+
+
+def described_fields(
+    info: StructTypeInfo, defaults_of: Mapping[type, str]
+) -> StructConstructorSpec | None:
     """Fields as tyro finds them, with the defaults that their comments tell of."""
     if not dataclasses.is_dataclass(info.type) or AS_TYRO_DOES in info.markers:
         return None
@@ -68,19 +83,28 @@ def described_fields(info: StructTypeInfo) -> StructConstructorSpec | None:
     found = ConstructorRegistry.get_struct_spec(asked)
     if not isinstance(found, StructConstructorSpec):
         return None
-    return dataclasses.replace(found, fields=tuple(map(described, found.fields)))
-
-
-def described(field: StructFieldSpec) -> StructFieldSpec:
-    """A field whose help tells the default that will be used, unless it has a hint of its own."""
-    kind, *own = get_args(field.type) if hasattr(field.type, "__metadata__") else (field.type,)
-    shown = tyro.conf.arg(help_behavior_hint=lambda value: default_hint(field.helptext, value))
-    annotated: Any = Annotated[(kind, shown, *own)]
-    default = field.default
-    if kind is str and _is_missing(default) and WRITTEN_HINT.search(read_text(field.helptext)):
-        default = ""  # of what tyro itself requires, it says no more than that
+    default = defaults_of.get(info.type)
     return dataclasses.replace(
-        field, type=annotated, default=default, helptext=lambda: sentence(field.helptext)
+        found, fields=tuple(described(field, default) for field in found.fields)
+    )
+
+
+def described(field: StructFieldSpec, default: str | None = None) -> StructFieldSpec:
+    """A field whose help tells the default that will be used, unless it has a hint of its own."""
+    kind, *annotations = (
+        get_args(field.type) if hasattr(field.type, "__metadata__") else (field.type,)
+    )
+    shown = tyro.conf.arg(
+        help_behavior_hint=lambda value: (
+            default_hint(field.helptext, value) if default is None else f"(default: {default})"
+        )
+    )
+    annotated: Any = Annotated[(kind, shown, *annotations)]
+    given = field.default
+    if kind is str and _is_missing(given) and WRITTEN_HINT.search(read_text(field.helptext)):
+        given = ""  # of what tyro itself requires, it says no more than that
+    return dataclasses.replace(
+        field, type=annotated, default=given, helptext=lambda: sentence(field.helptext)
     )
 
 
@@ -97,14 +121,14 @@ def default_hint(text: HelpText, value: str) -> str:
 
 def read_text(text: HelpText) -> str:
     """The text of a field's comment, in one line. (tyro looks for it when help is asked for.)"""
-    return " ".join(((text() if callable(text) else text) or "").split())
+    words = ((text() if callable(text) else text) or "").split()
+    return THOUSANDS.sub("", " ".join(words))
 
 
 def _is_missing(default: Any) -> bool:
     return any(default is missing for missing in (tyro.MISSING, tyro.MISSING_NONPROP))
 
 
-@rules.primitive_rule
 def count(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[int] | None:
     """Integers, 1e6 among them."""
     if info.type is not int:
@@ -133,7 +157,6 @@ def whole_number(text: str) -> int:
     return int(number)
 
 
-@rules.primitive_rule
 def value_or_none(
     info: PrimitiveTypeInfo,
 ) -> PrimitiveConstructorSpec[Any] | UnsupportedTypeAnnotationError | None:

@@ -37,7 +37,9 @@ def summary_table(summary: dict[str, Any]) -> None:
     Console().print(table)
     sentences = [covered_more(summary["coverage"], random["coverage"])] if random else []
     saturation = [value for value in summary["entropy_saturation"] if value is not None]
-    sentences += [evaluation_sentence(float(np.mean(saturation)))] if saturation else []
+    if saturation:
+        share, of_reward = float(np.mean(saturation)), summary.get("reward_entropy")
+        sentences.append(evaluation_sentence(share, of_reward))
     for sentence in filter(None, sentences):
         Console().print(sentence, style="bold", highlight=False)
     together = f" of all {seeds} seeds together" if seeds > 1 else ""
@@ -76,13 +78,19 @@ def evaluation_table(rows: Sequence[dict[str, Any]]) -> None:
     """One line per checkpoint."""
     table = Table("step", "episodes", "return", "length", "entropy (bits)", "cells")
     for row in rows:
-        cells = "–" if row["coverage"] is None else f"{row['coverage']:,}"
-        numbers = [
-            "–" if np.isnan(row[name]) else f"{row[name]:.2f}"
-            for name in ("extrinsic_return", "episode_length", "episodic_entropy")
-        ]
-        table.add_row(f"{row['step']:,}", str(row["episodes"]), *numbers, cells)
+        table.add_row(
+            f"{row['step']:,}",
+            f"{row['episodes']:,}",
+            _if_there(row["extrinsic_return"], "{:,.2f}".format),
+            _if_there(row["episode_length"], _count),
+            _if_there(row["episodic_entropy"], "{:,.2f}".format),
+            _if_there(row["coverage"], _count),
+        )
     Console().print(table)
+
+
+def _if_there(value: float | int | None, text: Callable[[float], str]) -> str:
+    return "–" if value is None or np.isnan(value) else text(value)
 
 
 def mean_and_range(
@@ -90,12 +98,12 @@ def mean_and_range(
 ) -> str:
     """The mean of the values that are known, with their range where they differ, and how many they
     are where some are missing."""
-    known = [value for value in values if value is not None]
-    if not known:
+    there = [value for value in values if value is not None]
+    if not there:
         return "–"
-    notes = [f"{text(min(known))} to {text(max(known))}"] if min(known) < max(known) else []
-    notes += [f"{len(known)} of {len(values)} seeds"] if len(known) < len(values) else []
-    return text(float(np.mean(known))) + (f"  ({', '.join(notes)})" if notes else "")
+    notes = [f"{text(min(there))} to {text(max(there))}"] if min(there) < max(there) else []
+    notes += [f"{len(there)} of {len(values)} seeds"] if len(there) < len(values) else []
+    return text(float(np.mean(there))) + (f"  ({', '.join(notes)})" if notes else "")
 
 
 def _count(value: float | int) -> str:

@@ -19,7 +19,10 @@ def check_explore(settings: TrialSettings) -> Finding:
         )
         return Finding("explore", "warn", f"element explore does not take it. {error}", advised)
     sizes = f"observations of {spec.observation_dim} numbers, actions of {spec.action_dim}"
-    return Finding("explore", "ok", f"element explore takes it: {sizes}.")
+    # a run has the position that the user names, or that the library knows
+    unseen = not spec.position_dim and settings.position is None
+    note = " It has no coverage map unless --position is given." if unseen else ""
+    return Finding("explore", "ok", f"element explore takes it: {sizes}.{note}")
 
 
 def check_entropy(trial: Trial, explored: bool) -> Finding | None:

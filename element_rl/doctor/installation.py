@@ -27,6 +27,7 @@ EXTRAS = {  # extra → the modules that say it is there, and what it is for
     "datasets": (("minari",), "element collect and element offline"),
     "envpool": (("envpool",), "faster environments"),
     "mario": (("stable_retro",), "Super Mario Bros"),
+    "parquet": (("pyarrow",), "element collect --export parquet"),
     "ray": (("ray",), "studies on many machines"),
     "sb3": (("stable_baselines3",), "Stable-Baselines3 and SBX"),
 }

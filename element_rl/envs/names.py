@@ -15,7 +15,13 @@ MARIO = "SuperMarioBros-1-1"
 ALIASES = {"mario": MARIO, "rooms": "Rooms-v0"}
 # where nothing registered is like the name
 SUGGESTED = ("Hopper", "Walker2d", "Ant", "Humanoid", "PointMaze")
-PACKAGES = {"ALE": "ale_py", "dm_control": "shimmy"}  # that register the names before a slash
+# how a name begins → the package that registers it
+PACKAGES = {
+    "ALE/": "ale_py",
+    "BabyAI-": "minigrid",
+    "MiniGrid-": "minigrid",
+    "dm_control/": "shimmy",
+}
 MOST_NAMED = 5
 SIMILAR = 0.6  # of difflib: "Atn" is still like "Ant", "Breakout" no longer like "Acrobot"
 LONGEST_REASON = 300  # characters
@@ -83,11 +89,11 @@ def _import(module: str, name: str) -> None:
 
 def _unknown(name: str) -> str:
     """The sentence for a name that nobody has registered."""
-    namespace, slash, _ = name.rpartition("/")
-    known = any(entry.startswith(f"{namespace}/") for entry in gymnasium.registry)
-    package = PACKAGES.get(namespace, "package")
-    if slash and not known:
-        other = "" if namespace in PACKAGES else ", where package is the one that registers it"
+    namespace = name.rpartition("/")[0]
+    beginning = next(filter(name.startswith, PACKAGES), f"{namespace}/" if namespace else "")
+    package = PACKAGES.get(beginning, "package")
+    if beginning and not any(entry.startswith(beginning) for entry in gymnasium.registry):
+        other = "" if beginning in PACKAGES else ", where package is the one that registers it"
         return (
             f"There is no environment {name!r} until its package is imported: say "
             f"{package}:{name}{other}."

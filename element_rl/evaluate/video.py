@@ -12,6 +12,7 @@ import gc
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -114,7 +115,7 @@ def _film(
     unfinished = path.with_suffix(f".part{path.suffix}")
     failure = ""
     try:
-        with _silent_destructors():
+        with _silent_renderer():
             try:
                 with _writer(unfinished, frames_per_second, watch) as add_frame:
                     act(add_frame)
@@ -203,13 +204,15 @@ def followed_body(model: Any) -> int | None:
 
 
 @contextlib.contextmanager
-def _silent_destructors() -> Iterator[None]:
-    """Gymnasium's viewer that could not be made is thrown away with "Exception ignored in ...": one
-    sentence is enough."""
+def _silent_renderer() -> Iterator[None]:
+    """Gymnasium's viewer that could not be made is thrown away with "Exception ignored in ...", and
+    glfw warns of each of its errors: one sentence is enough."""
     usual = sys.unraisablehook
     sys.unraisablehook = lambda unraisable: None
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="glfw")
+            yield
     finally:
         sys.unraisablehook = usual
 

@@ -72,7 +72,9 @@ class StateSource:
     ) -> None:
         if states is not None and position is not None:
             raise ValueError("A function for the states says all of them: leave out position.")
-        self.space, self.own, self.position = observation_space, states, tuple(position or ())
+        # A single name may stand without brackets; its letters are no names.
+        names = (position,) if isinstance(position, str) else tuple(position or ())
+        self.space, self.own, self.position = observation_space, states, names
         _check_columns(self.position, observation_space)
         self.frame_shape = _frame_shape(observation_space)
         own_position = states is not None or bool(self.position)

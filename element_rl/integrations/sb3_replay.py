@@ -244,7 +244,8 @@ class IntrinsicDictReplayBuffer(IntrinsicReplayBuffer, DictReplayBuffer):
 
 
 class LogIntrinsic(BaseCallback):
-    """Logs what the buffer's bonus did, as `intrinsic/...`, whenever an episode ends."""
+    """Logs what the buffer's bonus did, as `intrinsic/...`, whenever an episode ends; at the end of
+    training it warns if nothing was remembered."""
 
     def _on_step(self) -> bool:
         buffer = getattr(self.model, "replay_buffer", None)

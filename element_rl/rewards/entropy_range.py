@@ -158,9 +158,9 @@ def line(seen: SeenEpisodes | None, as_options: bool = False) -> str:
     return f"{said} {advice(seen, as_options)}" if said and seen is not None else ""
 
 
-def evaluation_sentence(share: float) -> str:
+def evaluation_sentence(share: float, of_reward: Verdict | None = None) -> str:
     """The same of the entropy that is logged, of order 1.001 with σ = 1 whatever the reward; empty
-    where nothing is wrong."""
+    where nothing is wrong. `of_reward`: what is known of the reward's own."""
     verdict = entropy_range(share)
     if verdict == "informative":
         return ""
@@ -168,6 +168,7 @@ def evaluation_sentence(share: float) -> str:
     return (
         f"The logged episodic entropy (σ = 1, whatever the reward's) is {share:.2g} of its ceiling "
         f"log2 T: {meaning} to it. It cannot tell episodes apart."
+        + (" The reward's own entropy can." if of_reward == "informative" else "")
     )
 
 

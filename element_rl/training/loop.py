@@ -6,8 +6,8 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
-from element_rl.rewards.entropy_range import SHORTEST
-from element_rl.rewards.interface import SeesEntropy
+from element_rl.rewards.entropy_range import SHORTEST, entropy_range, seen_episodes
+from element_rl.rewards.interface import SeesEntropy, entropy_kernel
 from element_rl.runs.folder import RunError, RunFolder
 from element_rl.runs.metrics_log import FINAL_SHARE, final_averages
 from element_rl.runs.provenance import commit, hardware, versions
@@ -102,6 +102,7 @@ def summary_of(
     loop: Loop, env: str, reward: str, seconds: float, rate: float, facts: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What a run came to, per seed; `facts` are those of its kind alone."""
+    metrics = loop.final_metrics()
     return {
         "env": env,
         "reward": reward,
@@ -109,12 +110,23 @@ def summary_of(
         "seeds": loop.seeds,
         "wall_seconds": seconds,
         "env_steps_per_second": rate,
-        **loop.final_metrics(),
+        **metrics,
+        **_reward_entropy(loop, metrics["entropy_saturation"]),
         **facts,
         "versions": versions(),
         "commit": commit(),
         "hardware": hardware(),
     }
+
+
+def _reward_entropy(loop: Loop, logged: list[float | None]) -> dict[str, str]:
+    """Where the logged entropy, of bandwidth 1, cannot tell episodes apart: whether the one that
+    the reward is paid for can."""
+    shares = [share for share in logged if share is not None]
+    if not shares or entropy_range(float(np.mean(shares))) == "informative":
+        return {}
+    seen = seen_episodes(loop.latest_episodes(SHORTEST) or [], entropy_kernel(loop.reward))
+    return {} if seen is None else {"reward_entropy": seen.verdict}
 
 
 def final_metrics_of(

@@ -9,6 +9,7 @@ import pytest
 from element_rl.acting.episode import record_episode
 from element_rl.acting.evaluator import Evaluator
 from element_rl.acting.policies import policy_of
+from element_rl.commands.summaries import evaluation_table
 from element_rl.envs.make import describe, make_env
 
 
@@ -50,3 +51,15 @@ def test_a_worker_that_dies_is_reported() -> None:
             ValueError, match=r"died, perhaps for want of memory: try again with fewer --workers"
         ):
             evaluator.wait()
+
+
+def test_counts_are_printed_as_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"step": 1_000, "episodes": 5, "episode_length": 100.0, "coverage": 1_234}
+    numbers = {"extrinsic_return": 7.0, "episodic_entropy": float("nan")}
+    evaluation_table([row | numbers, row | numbers | {"episode_length": 99.6, "coverage": None}])
+    lines = capsys.readouterr().out.splitlines()
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if "│" in line]
+    assert cells == [
+        ["1,000", "5", "7.00", "100", "–", "1,234"],
+        ["1,000", "5", "7.00", "99.6", "–", "–"],
+    ]

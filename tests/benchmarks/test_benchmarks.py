@@ -16,6 +16,7 @@ from benchmarks import (
     memory_tables,
     tables,
     trajectories,
+    walk,
 )
 from benchmarks.neighbour_indexes import CANDIDATES
 from benchmarks.one_core import MeasurementError, on_one_core
@@ -165,3 +166,15 @@ def test_table_is_replaced_between_its_markers(tmp_path: Path) -> None:
 )
 def test_significant(value: float, text: str) -> None:
     assert tables.significant(value) == text
+
+
+def test_a_walk_counts_what_is_called() -> None:
+    seen = walk.walk_sb3()
+    names = {(file.relative_to(walk.PACKAGE).as_posix(), name) for file, name in seen}
+    assert ("integrations/sb3_replay.py", "IntrinsicReplayBuffer.add") in names
+    assert ("rewards/element.py", "ElementReward.observe") in names
+    assert not any("__init__" in name and file.startswith("integrations") for file, name in names)
+    text = walk.report("sb3", seen)
+    assert text.startswith(f"sb3: {len(seen)} functions, {len({file for file, _ in seen})} files, ")
+    assert f"integrations/sb3_replay.py{'':>14}" in text
+    assert walk.called(lambda: None) == set()

@@ -141,6 +141,26 @@ def test_every_study_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
         assert re.search(rf"^ +{name} +[A-Z].*", text, re.MULTILINE), name
 
 
+@pytest.mark.parametrize("learner", ["sac", "td3", "a3c"])
+def test_a_fine_tuning_takes_the_learner_from_the_run(
+    learner: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = explained(help_of("finetune", capsys))
+    texts = [text for name, text in options.items() if name.startswith(f"--{learner}.")]
+    assert len(texts) > 5
+    assert all(text.endswith("(default: as in the run)") for text in texts)
+
+
+@pytest.mark.parametrize("columns", range(60, 120, 10))
+def test_numbers_are_not_broken(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """tyro breaks lines at commas, also at that of 10,000."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    options = explained(help_of("on-policy", capsys))
+    assert options["--log-every INT"].endswith("from 500 to 10000)")
+
+
 @dataclass(frozen=True)
 class Badly:
     run: tyro.conf.Positional[Annotated[int, tyro.conf.arg(metavar="RUN")]]

@@ -3,6 +3,7 @@ looks for."""
 
 import dataclasses
 import json
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,12 @@ import gymnasium
 import numpy as np
 import pytest
 from rich.console import Console
+from support.documents import ROOT
 
 from element_rl.cli import main
 from element_rl.doctor import installation, run_folder, terms
 from element_rl.doctor.cost import check_recall
-from element_rl.doctor.explorer import check_entropy
+from element_rl.doctor.explorer import check_entropy, check_explore
 from element_rl.doctor.findings import Finding, exit_code
 from element_rl.doctor.learning import check_learner
 from element_rl.doctor.report import as_json, print_verdict, printed
@@ -110,6 +112,17 @@ def test_an_environment_that_explore_refuses(capsys: pytest.CaptureFixture[str])
     assert "docs/sb3.md" in found["explore"]["advice"]
     assert "reaches learner" in found
     assert "--reward-options bandwidth=" in found["entropy"]["advice"]
+
+
+def test_a_map_needs_a_position(capsys: pytest.CaptureFixture[str]) -> None:
+    """The words are those before a run; the environment keeps its package."""
+    note = "It has no coverage map unless --position is given."
+    assert note in check_explore(TrialSettings("MountainCarContinuous-v0")).sentence
+    assert note not in check_explore(TrialSettings("PointMaze")).sentence
+    named = TrialSettings("MountainCarContinuous-v0", position=(0,))
+    assert note not in check_explore(named).sentence
+    main(["doctor", "own_world:OwnWalk", "--steps", "200"])
+    assert "Reward element on own_world:OwnWalk-v0, 200 random steps" in capsys.readouterr().out
 
 
 def test_an_entropy_that_is_blind(capsys: pytest.CaptureFixture[str]) -> None:
@@ -241,6 +254,14 @@ def test_the_page_fits_80_columns_and_the_json_has_no_nan(
 def test_an_old_python_fails() -> None:
     assert installation.check_python((3, 10, 4)).status == "fail"
     assert installation.check_python().status == "ok"
+
+
+def test_all_extras_of_the_package_that_users_install_are_known() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    of_developers = {"bench", "dev", "docs"}
+    extras = project["optional-dependencies"].keys() - of_developers
+    assert installation.EXTRAS.keys() == extras
+    assert "parquet" in installation.check_extras().values
 
 
 def test_requirements_that_are_not_met_are_named(

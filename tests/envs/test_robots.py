@@ -147,6 +147,11 @@ def test_every_environment_has_a_time_limit() -> None:
             "no environment 'ALE/Breakout-v5' until .* imported: say ale_py:ALE/Breakout-v5.$",
         ),
         (
+            "MiniGrid-Empty-8x8-v0",
+            {},
+            "'MiniGrid-Empty-8x8-v0' until .* imported: say minigrid:MiniGrid-Empty-8x8-v0.$",
+        ),
+        (
             "mine/Walk-v0",
             {},
             "say package:mine/Walk-v0, where package is the one that registers it",

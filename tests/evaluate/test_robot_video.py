@@ -151,12 +151,14 @@ def hopper(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return small_run(tmp_path_factory.mktemp("film") / "hopper", "Hopper-v5")
 
 
-def evaluated(run: RunFolder, out: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+def evaluated(
+    run: RunFolder, out: Path, warnings: str = "ignore", **variables: str
+) -> subprocess.CompletedProcess[str]:
     """`element evaluate RUN --video`, as a person runs it."""
     command = [
         sys.executable,
         "-W",
-        "ignore",
+        warnings,
         "-m",
         "element_rl.cli",
         "evaluate",
@@ -167,7 +169,7 @@ def evaluated(run: RunFolder, out: Path, **variables: str) -> subprocess.Complet
     surroundings = {
         name: value
         for name, value in os.environ.items()
-        if name not in ("MUJOCO_GL", "PYOPENGL_PLATFORM")
+        if name not in ("MUJOCO_GL", "PYOPENGL_PLATFORM", "DISPLAY", "WAYLAND_DISPLAY")
     }
     return subprocess.run(
         command, env=surroundings | variables, capture_output=True, text=True, check=False
@@ -191,6 +193,14 @@ def test_without_opengl_there_is_one_sentence_and_nothing_is_lost(
     assert (tmp_path / "evaluation.json").exists()
     assert older.read_text() == "a film of yesterday"
     assert not list(tmp_path.glob("*.part*"))
+
+
+def test_without_a_display_there_is_one_sentence_too(hopper: RunFolder, tmp_path: Path) -> None:
+    """glfw would warn of each of its errors."""
+    done = evaluated(hopper, tmp_path, warnings="default::UserWarning", MUJOCO_GL="glfw")
+    assert done.returncode == 2
+    assert "GLFWError" not in done.stderr
+    assert done.stderr.startswith("element: No video could be rendered (")
 
 
 def test_a_film(hopper: RunFolder, tmp_path: Path) -> None:

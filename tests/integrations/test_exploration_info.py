@@ -15,6 +15,7 @@ from element_rl.entropy import renyi_entropy
 from element_rl.envs.make import describe, make_env
 from element_rl.envs.spec import coverage_cell, position_of
 from element_rl.integrations.exploration_info import ExplorationInfo, VectorExplorationInfo
+from element_rl.integrations.observations import StateSource
 
 
 class Walk(gymnasium.Env):
@@ -93,6 +94,16 @@ def test_a_robot_is_measured_as_evaluation_measures_it() -> None:
     assert info["coverage"] == len(cells)
     assert entropies[0] != entropies[1]
     assert info["novelty"] > 0
+
+
+def test_one_name_is_one_entry() -> None:
+    """A position given as a text is not read letter by letter."""
+    source = StateSource(Walk().observation_space, position="depth")
+    assert source.position == ("depth",)
+    _, beside = source.read(np.zeros((1, *source.space.shape), np.float32), [{"depth": 3.0}])
+    np.testing.assert_array_equal(beside, [[3.0]])
+    with pytest.raises(ValueError, match="no entry 'depth'"):
+        source.read(np.zeros((1, *source.space.shape), np.float32), [{"x": 3.0}])
 
 
 def test_the_environment_is_left_as_it_is() -> None:

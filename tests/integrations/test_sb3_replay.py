@@ -1,6 +1,7 @@
 """The replay buffer in real models: the bonus, and nothing else, reaches the learner; nothing is
 lost or mixed up."""
 
+import re
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import stable_baselines3
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import VecNormalize
+from support.documents import ROOT, blocks
 from support.sb3_worlds import SMALL, Walk, algorithm, foreign_code, parameters_of, walks
 
 from element_rl.encoders.state import make_state_encoder
@@ -284,6 +286,13 @@ def test_that_nothing_was_remembered_is_said_at_the_end() -> None:
     model = make_model(bonus={**ELEMENT, "total_steps": 1_000_000, "options": None})
     with pytest.warns(UserWarning, match="The lifelong memory is empty after 40 steps"):
         model.learn(40, LogIntrinsic())
+
+
+def test_the_readme_s_buffer_says_so_too() -> None:
+    """A buffer is not told that `learn` has ended: the callback in the README's block is."""
+    (block,) = [text for _, text in blocks(ROOT / "README.md", "python") if "SAC(" in text]
+    (learning,) = re.findall(r"agent\.learn\(.*?, callback=(\w+)\(\)\)", block)
+    assert learning == LogIntrinsic.__name__
 
 
 def test_a_batch_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:

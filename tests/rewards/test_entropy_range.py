@@ -115,6 +115,8 @@ def test_of_the_logged_entropy_it_says_that_it_is_not_the_rewards() -> None:
     assert "all states look the same" in evaluation_sentence(0.004)
     assert "every state looks new" in evaluation_sentence(0.97)
     assert "whatever the reward's" in evaluation_sentence(0.97)
+    assert evaluation_sentence(0.97, "informative").endswith("The reward's own entropy can.")
+    assert evaluation_sentence(0.97, "saturated") == evaluation_sentence(0.97)
 
 
 TINY = [
@@ -181,6 +183,10 @@ def test_a_blind_run_says_so_early_and_what_it_advises_helps(
         capsys, "MountainCarContinuous-v0", tmp_path / "second", *bandwidth.groups()
     )
     assert not any(text.startswith("Episodic entropy is ") for text in lines)
+    # Of the logged entropy, with σ = 1 as before, it is said that the reward's is another.
+    assert "cannot tell episodes apart. The reward's own entropy can." in " ".join(
+        " ".join(lines).split()
+    )
 
 
 def test_a_saturated_run_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from gymnasium.envs.registration import WrapperSpec
 from jaxtyping import Array, Bool, Float, Shaped
 
 from element_rl.acting.host_policy import policy_widths
+from element_rl.acting.policies import ActionScale
 from element_rl.datasets.collecting.parts import Contribution, Measure
 from element_rl.encoders.frozen import encode_all, load_encoder
 from element_rl.encoders.state import StateEncoder, make_state_encoder
@@ -65,22 +66,19 @@ class TrainedAgents:
     ) -> Shaped[np.ndarray, "T ..."]:
         """A policy's actions in the environment's units: to the bit what it was stepped with
         (`acting.actors`)."""
-        if not self.on_policy:
-            assert isinstance(self.spec, EnvSpec)
-            low, high = np.asarray(self.spec.action_low), np.asarray(self.spec.action_high)
-            actions = actions * ((high - low) / 2) + (low + high) / 2
-        return np.asarray(actions.astype(self.action_space.dtype))
+        if self.on_policy:
+            return actions.astype(self.action_space.dtype)
+        scale = ActionScale(self.spec.action_low, self.spec.action_high, self.action_space.dtype)
+        return scale(actions)
 
     def refuse_policy(self, policy: Mapping[str, np.ndarray]) -> None:
         """A ValueError where the policies do not fit the environment."""
         if not self.on_policy:
-            assert isinstance(self.spec, EnvSpec)
             seen, *_, acts = policy_widths(policy)
             fits = (seen, acts) == (self.spec.observation_dim, self.spec.action_dim)
             has = f"observe {seen} and act with {acts} numbers"
             needed = f"{self.spec.observation_dim} and {self.spec.action_dim}"
         else:
-            assert isinstance(self.spec, EnvSpec)
             acts = policy["head_bias"].shape[1] - 1  # the last head is the value
             fits = acts == self.spec.actions
             has, needed = f"choose among {acts} actions", str(self.spec.actions)

@@ -80,7 +80,6 @@ class ChunkCollection:
 
     @property
     def spec(self) -> EnvSpec:
-        assert isinstance(self.agents.spec, EnvSpec)  # it has vectors
         return self.agents.spec
 
     @property

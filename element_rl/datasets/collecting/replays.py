@@ -28,7 +28,6 @@ def replayed_episodes(
         raise RunError(
             f"The run {run.path} has no checkpoint yet: let it train until its first one."
         )
-    assert isinstance(agents.spec, EnvSpec)  # on-policy runs keep no replay
     folder = run.checkpoints_path / f"step_{latest:09d}" / "resume"
     verify(folder, RESUME_ARRAYS, ADVICE)
     any_episode = False

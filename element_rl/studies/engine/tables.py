@@ -8,7 +8,8 @@
 
 `statistics.py` says what intervals and p-values are. A method that was not measured in an
 environment keeps its row, with no numbers; a score that is not finite is left out. The IQM of a
-single run has no interval.
+single run has no interval. Where all scores are whole, as numbers of cells are, so are those means
+that can be: 76, and not 76.00.
 """
 
 import math
@@ -27,7 +28,7 @@ from element_rl.studies.engine.statistics import (
     probability_of_improvement,
     stratified_bootstrap,
 )
-from element_rl.studies.engine.table_text import Cell, cell_text, number_text
+from element_rl.studies.engine.table_text import Cell, cell_text
 
 ALL = "all"  # environments
 CHANCE = 0.05  # p-values above it show no difference
@@ -54,7 +55,9 @@ def score_table(name: str, title: str, unit: str, scores: Scores) -> Table:
     for environment, runs_of in scores.items():
         for method in _methods(scores):
             runs = _runs(runs_of, method)
-            rows.append((environment, method, len(runs), _mean_and_std_text(runs), *_iqm([runs])))
+            average, iqm = _mean_and_std(runs), _iqm([runs])
+            mean, std, *interval = (_as_count(number, runs) for number in (*average, *iqm))
+            rows.append((environment, method, len(runs), _spread_text(mean, std), *interval))
     columns = ("environment", "method", "seeds", f"mean ± std ({unit})", "IQM", "95 % from", "to")
     note = (
         "IQM: mean of the middle half of the runs. Interval: bootstrap over runs. "
@@ -93,8 +96,8 @@ def aggregate_table(name: str, title: str, scores: Scores, reference: str = "ran
             if len(runs) and len(divisors):
                 strata.append(runs / _divisor(float(np.mean(divisors)), reference, environment))
         pooled = np.concatenate([*strata, np.zeros(0)])
-        averages = (_mean_and_std_text(pooled), *_iqm(strata))
-        rows.append((method, len(strata), len(pooled), *averages))
+        average = _spread_text(*_mean_and_std(pooled))
+        rows.append((method, len(strata), len(pooled), average, *_iqm(strata)))
     columns = ("method", "environments", "runs", "mean ± std", "IQM", "95 % from", "to")
     note = (
         f"Scores are divided by the mean of {reference} in the same environment, which is taken as "
@@ -131,8 +134,8 @@ def sentences(
             if entry.corrected > CHANCE:
                 verdict += f", though not clearly, as one of {_made(made)} comparisons"
         found.append(
-            f"On {entry.environment} {verdict}: IQM {_estimate_text(_iqm([mine]))} against "
-            f"{_estimate_text(_iqm([others]))}, P(better) {_estimate_text(entry.better, '.2f')}, "
+            f"On {entry.environment} {verdict}: IQM {_iqm_text(mine)} against {_iqm_text(others)}, "
+            f"P(better) {_estimate_text(entry.better, '.2f')}, "
             f"p {cell_text(entry.p_value)}, corrected {cell_text(entry.corrected)}."
         )
     return tuple(found)
@@ -165,14 +168,27 @@ def _made(entries: Sequence[Comparison]) -> int:
     return sum(entry.p_value is not None for entry in entries)
 
 
-def _mean_and_std_text(runs: Num[np.ndarray, " R"]) -> str | None:
-    if not len(runs):
-        return None
-    mean, std = mean_and_std(runs)
-    return f"{number_text(mean)} ± {cell_text(std)}"
+def _mean_and_std(runs: Num[np.ndarray, " R"]) -> tuple[float | None, float | None]:
+    return mean_and_std(runs) if len(runs) else (None, None)
 
 
-def _estimate_text(estimate: MaybeEstimate, digits: str = "") -> str:
+def _spread_text(mean: float | int | None, std: float | int | None) -> str | None:
+    return None if mean is None else f"{cell_text(mean)} ± {cell_text(std)}"
+
+
+def _as_count(number: float | None, runs: Num[np.ndarray, " R"]) -> float | int | None:
+    """A whole number of whole scores as an integer; all others as they are."""
+    if number is None or not float(number).is_integer() or np.any(runs % 1):
+        return number
+    return int(number)
+
+
+def _iqm_text(runs: Num[np.ndarray, " R"]) -> str:
+    value, low, high = (_as_count(number, runs) for number in _iqm([runs]))
+    return _estimate_text((value, low, high))
+
+
+def _estimate_text(estimate: Sequence[float | int | None], digits: str = "") -> str:
     value, low, high = (
         format(number, digits) if digits and number is not None else cell_text(number)
         for number in estimate

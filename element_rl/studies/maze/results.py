@@ -172,7 +172,8 @@ def _agents_table(outcome: MazeOutcome) -> Table:
         entropy = outcome.entropy[name][:, -LAST:].mean()
         spread = "" if np.isnan(deviation) else f" ± {deviation:.1f}"
         interval = f"{estimate.value:.1f} ({estimate.low:.1f}–{estimate.high:.1f})"
-        measured = (f"{dead:.0%}", round(float(cells), 1), round(float(entropy), 2))
+        cells = int(cells) if float(cells).is_integer() else round(float(cells), 1)
+        measured = (f"{dead:.0%}", cells, round(float(entropy), 2))
         rows.append((name, f"{mean:.1f}{spread}", interval, *measured))
     columns = (
         "reward",

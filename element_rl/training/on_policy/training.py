@@ -116,7 +116,7 @@ class OnPolicy:
         self._claimed = [0] * len(self.seeds)
         self._allowed: dict[tuple[int, int], int] = {}  # to each worker
         self._places: dict[tuple[int, int], Place] = {}
-        self._crew: RolloutWorkers | None = None
+        self._rollout_workers: RolloutWorkers | None = None
 
     @property
     def step(self) -> int:
@@ -140,14 +140,14 @@ class OnPolicy:
         to stop."""
         every = self.config.checkpoint_every or self.config.steps
         began, before = time.perf_counter(), self.seconds
-        crew = self._open_crew()
+        workers = self._open_workers()
         watch(self._progress(doing=COMPILING if self.step < self.config.steps else ""))
-        for who in crew.places:
+        for who in workers.places:
             self._start(*who)
         while self.step < self.config.steps:
             previous = self.step
             try:
-                agent, worker, rollout = crew.next()
+                agent, worker, rollout = workers.next()
             except WorkerError as error:
                 self.save(self.step)
                 raise WorkerError(
@@ -172,11 +172,11 @@ class OnPolicy:
         """Write a checkpoint under this step."""
         if self.run is None:
             return
-        crew = self._open_crew()
+        workers = self._open_workers()
         parts = {f"agent/{index}": agent.to_arrays() for index, agent in enumerate(self.agents)}
         parts |= {"measures": self.measures.to_arrays(), "pending": self.pending.to_arrays()}
         parts["counters"] = {"seconds": np.array(self.seconds), "logged": np.array(self._logged())}
-        for (agent, worker), place in crew.places.items():
+        for (agent, worker), place in workers.places.items():
             counts = np.array([place.rollouts, place.episode])
             parts[f"place/{agent}/{worker}"] = {
                 "counts": counts,
@@ -259,7 +259,7 @@ class OnPolicy:
             return
         self._claimed[index] += steps
         self._allowed[index, worker] = steps
-        self._open_crew().start(index, worker, self.agents[index].parameters_for(worker), steps)
+        self._open_workers().start(index, worker, self.agents[index].parameters_for(worker), steps)
 
     def _log(self) -> None:
         timing = {"env_steps_per_second": self._rate(), "wall_seconds": self.seconds}
@@ -278,8 +278,8 @@ class OnPolicy:
     def _rate(self) -> float:
         return sum(agent.steps for agent in self.agents) / max(self.seconds, 1e-9)
 
-    def _open_crew(self) -> RolloutWorkers:
-        if self._crew is None:
+    def _open_workers(self) -> RolloutWorkers:
+        if self._rollout_workers is None:
             a3c, learns = self.config.a3c, self.agents[0].bonus is not None
             shapes = (
                 {name: array.shape for name, array in self.agents[0].parameters().items()}
@@ -288,17 +288,17 @@ class OnPolicy:
             )
             make = env_maker(self.spec.name, env_options(self.config))
             settings = RolloutSettings(self.spec, make, a3c.local_steps, a3c.hidden_size, shapes)
-            self._crew = RolloutWorkers(
+            self._rollout_workers = RolloutWorkers(
                 settings, self.seeds, self.config.workers, self.config.restarts, self._places
             )
-        return self._crew
+        return self._rollout_workers
 
     def __enter__(self) -> "OnPolicy":
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._crew is not None:
-            self._crew.close()
+        if self._rollout_workers is not None:
+            self._rollout_workers.close()
 
 
 def random_policy(

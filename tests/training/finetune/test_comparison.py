@@ -25,7 +25,7 @@ from support.car_run import (
 )
 from support.run_outcomes import assert_same, outcome
 
-from element_rl.commands.finetune import _lost, _show, main
+from element_rl.commands.finetune import _comparison_table, _lost, _show, main
 from element_rl.runs.folder import RunError, RunFolder
 from element_rl.runs.metrics_log import METRIC_COLUMNS
 from element_rl.runs.watching import Interrupted
@@ -267,6 +267,13 @@ def test_who_lost_a_policy_is_told_of_the_anchor(
         said = capsys.readouterr().out
         assert (hint or "Fine-tuning") in said
         assert ("--anchor" in said) == bool(hint)
+
+
+def test_one_seed_is_one_seed() -> None:
+    numbers = {"final_return": [1.0], "area_under_curve": [1.0], "steps_to_reach": [100]}
+    summary = {"env": "Ant-v5", "steps": 100, "seeds": [0], "zero_shot_return": [1.0]}
+    runs = {"return_to_reach": 1.0, "transferred": numbers, "scratch": numbers}
+    assert _comparison_table(summary | runs).title == "Ant-v5, 100 steps × 1 seed"
 
 
 def test_nothing_is_overwritten(source: RunFolder, compared: Path) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from benchmarks.bench_versions import Settings, main
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 def test_a_version_beside_itself() -> None:
