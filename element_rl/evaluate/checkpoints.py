@@ -26,7 +26,7 @@ from element_rl.evaluate.video import film_frames, film_robot
 from element_rl.runs.folder import RunError, RunFolder
 from element_rl.runs.watching import Progress
 from element_rl.storage.files import write_arrays, write_json
-from element_rl.training.off_policy.config import ExploreConfig, parsed_options
+from element_rl.training.off_policy.config import read_env_options
 
 
 def evaluate(
@@ -124,7 +124,7 @@ def stored_policies(run: RunFolder, spec: EnvSpec | None = None) -> StoredPolici
     positions."""
     settings = run.config["settings"]
     env = run.config["env"]
-    options = parsed_options(ExploreConfig(env, env_options=tuple(settings["env_options"])))
+    options = read_env_options(settings["env_options"])
     if spec is None:
         position, bounds = settings.get("position", ()), settings.get("bounds", ())
         spec = describe(env, position, bounds, **options)

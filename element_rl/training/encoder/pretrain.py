@@ -24,7 +24,7 @@ from element_rl.training.encoder.config import PretrainConfig, processes
 from element_rl.training.encoder.frames import FrameStore, split_episodes
 from element_rl.training.encoder.results import finish
 from element_rl.training.encoder.training import COLUMNS, EncoderTraining
-from element_rl.training.off_policy.config import ExploreConfig, parsed_options
+from element_rl.training.off_policy.config import read_env_options
 
 FREE = (
     "workers",
@@ -83,7 +83,7 @@ def reopen_encoder_run(config: PretrainConfig, folder: Path) -> RunFolder:
 
 def env_options(config: PretrainConfig) -> dict[str, Any]:
     """The environment's options, their values read as JSON."""
-    return parsed_options(ExploreConfig(config.env, env_options=config.env_options))
+    return read_env_options(config.env_options)
 
 
 def collect_frames(

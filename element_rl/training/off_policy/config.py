@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -234,8 +234,13 @@ def config_from_json(values: Mapping[str, Any]) -> ExploreConfig:
 
 
 def parsed_options(config: ExploreConfig) -> dict[str, Any]:
-    """The environment's options, their values read as JSON (a word that is none stays a string)."""
-    return named_values("--env-options", config.env_options, "terminate_when_unhealthy=false")
+    """The environment's options."""
+    return read_env_options(config.env_options)
+
+
+def read_env_options(pairs: Sequence[str]) -> dict[str, Any]:
+    """Options of an environment, their values read as JSON (a word that is none stays a string)."""
+    return named_values("--env-options", pairs, f"{HEALTH_OPTION}=false")
 
 
 def _make_reward(env: str, config: ExploreConfig, planned_steps: int) -> Reward | None:

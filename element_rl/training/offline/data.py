@@ -22,7 +22,7 @@ from element_rl.datasets.episodes import Episodes
 from element_rl.datasets.minari_files import Dataset, DatasetError, read_dataset
 from element_rl.envs.names import ALIASES
 from element_rl.envs.screens import FRAME_SHAPE
-from element_rl.training.off_policy.config import ExploreConfig, parsed_options
+from element_rl.training.off_policy.config import read_env_options
 from element_rl.training.offline.config import OfflineConfig
 
 SMALLEST_DEVIATION = 1e-3  # below this a number is as good as constant, and is not blown up
@@ -166,7 +166,7 @@ def _environment(config: OfflineConfig, datasets: Sequence[Dataset]) -> tuple[st
         (dataset.env, json.dumps(dict(dataset.env_options), sort_keys=True, default=str))
         for dataset in datasets
     }
-    given = parsed_options(ExploreConfig(config.env or "", env_options=config.env_options))
+    given = read_env_options(config.env_options)
     if config.env is None and len({env for env, _ in named}) > 1:
         texts = ", ".join(
             f"{dataset.name} from {dataset.env or 'an unnamed one'}" for dataset in datasets
