@@ -122,6 +122,7 @@ def test_environments_of_other_packages_are_named(
         ("explore", "ENV", "(required, unless --resume is given)"),
         ("on-policy", "ENV", "(required, unless --resume is given)"),
         ("offline", "DATASET ...", "(required, unless --resume is given)"),
+        ("pretrain-encoder", "ENV", "(required, unless --resume is given)"),
         ("mario", "ENV", "(default: SuperMarioBros-1-1)"),
     ],
 )

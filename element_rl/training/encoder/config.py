@@ -17,7 +17,7 @@ class PretrainConfig:
     """What to collect and how to train. `None` means: as fits the machine."""
 
     # Environment to encode the frames of: mario, Rooms-v0, or any Gymnasium environment with images
-    # and Discrete actions.
+    # and Discrete actions. (required, unless --resume is given)
     env: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="ENV")]]
     # Environment steps of the random policy; a frame takes 7 kB of disk.
     steps: int = 100_000
@@ -54,6 +54,8 @@ class PretrainConfig:
     network: NetworkConfig = field(default_factory=NetworkConfig)
 
     def __post_init__(self) -> None:
+        if not self.env:
+            raise ValueError("Name the environment to encode, such as Rooms-v0.")
         for name in ("steps", "hold_steps", "epoch_updates", "epochs", "patience"):
             if getattr(self, name) < 1:
                 raise ValueError(

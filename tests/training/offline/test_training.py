@@ -259,11 +259,11 @@ def test_killed_and_told_to_stop_at_random_moments(root: Path, tmp_path: Path) -
         "--root",
         str(root),
         "--steps",
-        "2500",
+        "12000",  # far more than are made before it is stopped
         "--evaluate-every",
-        "100",
+        "500",
     ]
-    settings += ["--checkpoint-every", "100", "--episodes", "2", "--workers", "1", "--no-figures"]
+    settings += ["--checkpoint-every", "250", "--episodes", "2", "--workers", "1", "--no-figures"]
     settings += ["--bc.hidden-sizes", "8", "--bc.batch-size", "16", "--chunk-updates", "10"]
     log = tmp_path / "log.txt"
     assert main([*settings, "--out", str(tmp_path / "whole")]) == 0
@@ -281,7 +281,7 @@ def test_killed_and_told_to_stop_at_random_moments(root: Path, tmp_path: Path) -
             ):
                 break
             time.sleep(0.02)
-        time.sleep(rng.uniform(0, 0.2))
+        time.sleep(rng.uniform(0, 0.1))
         if process.poll() is None:
             os.killpg(process.pid, number) if number == signal.SIGTERM else process.send_signal(
                 number
