@@ -18,6 +18,15 @@ Eqs. 3 and 4 are such means as they stand. For Eq. 2
 because tr(A^α) = Σ_i (A^α)_ii; for α → 1 it becomes −N (A log2 A)_ii, whose mean is the Shannon
 limit of itself.
 
+The first variation (`renyi_variation`, `kde_variation`, `knn_variation`; beyond the paper): how
+fast H grows with the weight p_i of the state s_i, at equal weights p_i = 1/N,
+
+    v_i = H + ∂H/∂p_i − mean ∂H/∂p
+
+the direction of Frank–Wolfe in Hazan et al., 2019 (https://arxiv.org/abs/1812.02690). Weights sum
+to 1, so a derivative by them is known up to a constant: that the mean of v is H is a convention,
+which makes it comparable with the shares. docs/methods/element.md derives all three.
+
 Defined everywhere, never NaN for finite states:
 - One state, or all states equal: Rényi and KDE give 0. An empty mask gives 0 in all three.
 - kNN: the distance of duplicates is 0 and its logarithm −∞, so radii are floored at
@@ -182,6 +191,74 @@ def knn_shares(
     return jnp.where(mask & (count > 1), shares, 0.0)
 
 
+def renyi_variation(
+    states: Float[Array, "N D"],
+    order: int | float = 2.0,
+    bandwidth: int | float | Float[Array, ""] = 1.0,
+    mask: Bool[Array, " N"] | None = None,
+) -> Float[Array, " N"]:
+    """The first variation of `renyi_entropy` at each state, in bits. 0 in the padding.
+
+        v_i = H + 1/ln 2 · α/(1−α) · [ N (A^α)_ii / tr(A^α) − 1 ],   A_ij = √(p_i p_j) κ(s_i, s_j)
+
+    For α = 1 it is −N (A log2 A)_ii, as the share. That the mean is H is a convention (see above).
+    """
+    mask = _full_mask(states) if mask is None else mask
+    if order == 1:
+        return renyi_shares(states, order, bandwidth, mask)
+    A = _trace_one_gram(states, bandwidth, mask)
+    count = jnp.maximum(jnp.sum(mask), 1)
+    if float(order).is_integer() and 1 < order <= LARGEST_INTEGER_ORDER:
+        diagonal = _diagonal_of_power(A, int(order))
+        trace = jnp.sum(diagonal)
+        excess = count * diagonal / jnp.where(trace > 0, trace, 1.0) - 1.0
+        entropy = _log_or_zero(trace) / math.log(2.0) / (1.0 - order)
+    else:
+        excess = _excess_from_eigenvalues(A, order, count)
+        entropy = renyi_entropy(states, order, bandwidth, mask)
+    excess = jnp.where(mask, excess, 0.0)
+    slope = order / (1.0 - order) / math.log(2.0)
+    return jnp.where(mask, entropy + slope * (excess - _mean(excess, mask)), 0.0)
+
+
+def kde_variation(
+    states: Float[Array, "N D"],
+    bandwidth: int | float | Float[Array, ""] = 1.0,
+    mask: Bool[Array, " N"] | None = None,
+) -> Float[Array, " N"]:
+    """The first variation of `kde_entropy` at each state, in nats. 0 in the padding.
+
+        v_i = −log q_i + 1 − 1/N Σ_j κ(s_i, s_j) / q_j,   q_i = 1/N Σ_j κ(s_i, s_j)
+
+    A state counts where it is, and it makes the places near it denser. The mean of the second part
+    is 1 whatever the states, so the mean of v is H; that this constant is added is a convention
+    (see above).
+    """
+    mask = _full_mask(states) if mask is None else mask
+    count = jnp.maximum(jnp.sum(mask), 1)
+    kernel = _gram(states, bandwidth, mask)
+    density = jnp.where(mask, jnp.sum(kernel, axis=1) / count, 1.0)
+    crowding = jnp.sum(kernel / density[None, :], axis=1) / count
+    return jnp.where(mask, -jnp.log(density) + 1.0 - crowding, 0.0)
+
+
+def knn_variation(
+    states: Float[Array, "N D"],
+    k: int = 3,
+    mask: Bool[Array, " N"] | None = None,
+) -> Float[Array, " N"]:
+    """The first variation of Shannon's entropy at each state, in nats, with the density of
+    `knn_entropy` for the true one. 0 in the padding.
+
+        δH/δp(s) = −log p(s) − 1,   log p(s_i) ≈ Ψ(k) − log(N V_i),   V_i the k-th neighbour's ball
+
+    It is a plug-in, because the estimator itself has no derivative by weights: a radius knows
+    whether a state is there, not what it weighs. With the constant that makes the mean H (a
+    convention, see above) these are the shares. Radii are floored as there.
+    """
+    return knn_shares(states, k, mask)
+
+
 def shannon_from_eigenvalues(eigenvalues: Float[Array, " N"]) -> Float[Array, ""]:
     """−Σ λ log2 λ, the limit of Eq. 2 for α → 1; zero eigenvalues count 0."""
     return -jnp.sum(
@@ -278,6 +355,24 @@ def _power(A: Float[Array, "N N"], exponent: int) -> Float[Array, "N N"]:
     root = _power(A, exponent // 2)
     square = jnp.matmul(root, root, precision="highest")
     return square if exponent % 2 == 0 else jnp.matmul(square, A, precision="highest")
+
+
+def _excess_from_eigenvalues(
+    A: Float[Array, "N N"], order: int | float, count: Int[Array, ""]
+) -> Float[Array, " N"]:
+    """N (A^α)_ii / tr(A^α) − 1 of a trace-one Gram matrix with A_ii = 1/N, for any order."""
+    eigenvalues, vectors = jnp.linalg.eigh(A)
+    eigenvalues = jnp.maximum(eigenvalues, 0.0)  # rounding makes some negative
+    if abs(order - 1.0) < 0.5:
+        # λ^α = λ + λ (λ^(α−1) − 1) and N A_ii = tr A = 1: no digit is lost for orders close to 1
+        beyond = eigenvalues * jnp.expm1((order - 1.0) * _log_or_zero(eigenvalues))
+        own = count * jnp.sum(vectors**2 * beyond[None, :], axis=1)
+        return (own - jnp.sum(beyond)) / (1.0 + jnp.sum(beyond))
+    # Far from 1 the powers may be smaller than any float32, their ratios are not.
+    largest = jnp.max(eigenvalues)
+    powers = (eigenvalues / jnp.where(largest > 0, largest, 1.0)) ** order
+    own = count * jnp.sum(vectors**2 * powers[None, :], axis=1)
+    return own / jnp.where(largest > 0, jnp.sum(powers), 1.0) - 1.0
 
 
 def _eigenvalues(A: Float[Array, "N N"]) -> Float[Array, " N"]:

@@ -82,6 +82,11 @@ def _title(given: ExploreConfig, settings: Resolved) -> list[str]:
         )
     if config.reward == "element":
         lines.append(_windows(config))
+    if config.state_units == "calibrated":
+        lines.append(
+            "States are calibrated: their units come from random steps before the run "
+            "(--state-units raw: those of the environment)."
+        )
     if f"{HEALTH_OPTION}=false" in config.env_options:
         lines.append(
             "Falling does not end an episode (the paper's form: --env-options "

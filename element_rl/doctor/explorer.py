@@ -4,6 +4,7 @@ entropy tell episodes apart?"""
 from element_rl.doctor.findings import Finding
 from element_rl.doctor.trial import Trial, TrialSettings
 from element_rl.envs.make import describe
+from element_rl.envs.robots import units_fit
 from element_rl.rewards.entropy_range import advice, seen_episodes, sentence
 from element_rl.rewards.interface import entropy_kernel
 
@@ -34,7 +35,14 @@ def check_entropy(trial: Trial, explored: bool) -> Finding | None:
         return None
     values = seen._asdict()
     if wrong := sentence(seen):
-        return Finding("entropy", "warn", wrong, advice(seen, as_options=not explored), values)
+        advised = advice(seen, as_options=not explored)
+        if explored and not units_fit(trial.settings.env):
+            advised = (
+                "element explore calibrates its states here, so that bandwidth 1 fits "
+                "(--state-units); a bonus in your own loop compares raw ones: "
+                + advice(seen, as_options=True)
+            )
+        return Finding("entropy", "warn", wrong, advised, values)
     bits = f"{seen.bits:.2g} of {seen.ceiling:.1f} bits at bandwidth {seen.bandwidth:g}"
     well = f"Episodic entropy tells states apart: {bits}."
     return Finding("entropy", "ok", well, values=values)

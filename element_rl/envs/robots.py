@@ -1,13 +1,14 @@
 """The robots whose position, orientation and coverage map the library knows.
 
-The state of the paper is ``encoder(observation) ⊕ position ⊕ orientation``. For the four robots,
-and the maze of this library,
+The state of the paper is ``encoder(observation) ⊕ position ⊕ orientation``. For its four robots,
+one that nobody tuned on, and the maze of this library,
 
     robot             observation       position  orientation           coverage map (100 × 100)
     Hopper-v5         11-D              (x, z)    torso angle, 1-D      x ±25 m, z 0–2.5 m
     Walker2d-v5       17-D              (x, z)    torso angle, 1-D      x ±40 m, z 0–2.5 m
     Ant-v5            27-D (see below)  (x, y)    torso quaternion, 4-D x, y ±100 m
     Humanoid-v4, -v5  376-D, 348-D      (x, y)    torso quaternion, 4-D x, y ±25 m
+    HalfCheetah-v5    17-D              (x, z)    torso angle, 1-D      x ±100 m, z −1–1.5 m
     PointMaze-v0      2-D               (x, y)    none                  x, y 0–10: `point_maze`
 
 Ant-v5 is made without contact forces (``include_cfrc_ext_in_observation=False``), which gives the
@@ -23,8 +24,8 @@ Hopper trained on the task reward does about 3 m/s and ends near 24 m, a Walker2
 their maps hold a full-speed run in either direction. An Ant at 5 m/s gets 250 m away; explorers
 turn, and one that may fall without ending its episode stays within about 100 m
 (docs/results/coverage.md; maps of ±25 m and ±50 m, which this library had first, were filled to
-their edges after 700k and 160k steps). Heights never exceed 2.5 m. What lies outside is counted in
-the cells of the border.
+their edges after 700k and 160k steps). Heights never exceed 2.5 m; a HalfCheetah's are counted from
+where it stands. What lies outside is counted in the cells of the border.
 """
 
 from collections.abc import Mapping
@@ -51,6 +52,9 @@ class Robot:
     start: tuple[float, float] = (0.0, 0.0)  # on the map; resets add a little noise
     # Gymnasium ends the episode when it does, unless told otherwise by HEALTH_OPTION
     can_fall: bool = True
+    # whether its embedding, position and orientation are comparable as they are
+    # (docs/results/calibration.md)
+    units_fit: bool = True
 
 
 _SQUARE: Bounds = ((-25.0, 25.0), (-25.0, 25.0))
@@ -63,7 +67,15 @@ ROBOTS = {
         ("x", "z"), ((-40.0, 40.0), (0.0, 2.5)), (1, 2), hidden_coordinates=1, start=(0.0, 1.25)
     ),
     "Ant": Robot(("x", "y"), _LARGE_SQUARE, (1, 5), hidden_coordinates=2),
-    "Humanoid": Robot(("x", "y"), _SQUARE, (1, 5), hidden_coordinates=2),
+    "Humanoid": Robot(("x", "y"), _SQUARE, (1, 5), hidden_coordinates=2, units_fit=False),
+    "HalfCheetah": Robot(
+        ("x", "z"),
+        ((-100.0, 100.0), (-1.0, 1.5)),
+        (1, 2),
+        hidden_coordinates=1,
+        can_fall=False,
+        units_fit=False,
+    ),
     "PointMaze": Robot(
         ("x", "y"),
         ((0.0, SIZE), (0.0, SIZE)),
@@ -87,6 +99,13 @@ def can_fall(name: str) -> bool:
     """Whether the environment of this name has `HEALTH_OPTION`."""
     robot = robot_of(name)
     return robot is not None and robot.can_fall
+
+
+def units_fit(name: str) -> bool:
+    """Whether the states of the environment of this name need no calibration; nobody knows it of
+    one that is no robot of the table."""
+    robot = robot_of(name)
+    return robot is not None and robot.units_fit
 
 
 def robot_fields(name: str, env_options: Mapping[str, Any]) -> dict[str, Any]:

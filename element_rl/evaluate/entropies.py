@@ -13,6 +13,7 @@ from element_rl.encoders.state import StateEncoder, make_state_encoder
 from element_rl.entropy import evaluation_entropy
 from element_rl.envs.spec import EnvSpec
 from element_rl.runs.folder import RunFolder
+from element_rl.training.off_policy.warm_up import stored_warm_up
 from element_rl.training.on_policy.launch import ENCODER
 from element_rl.training.on_policy.measures import episode_entropy
 
@@ -25,12 +26,12 @@ def entropy_measure(run: RunFolder, spec: EnvSpec, seed: int) -> MeasureEntropy:
     frames by the run's own encoder. Of frames without one, which offline runs have not, it is
     NaN."""
     if not spec.sees_frames:
-        encoders: dict[int, StateEncoder] = {}
+        warm_up, encoders = stored_warm_up(run), dict[int, StateEncoder]()
 
         def of_vectors(agent: int, episode: Episode) -> float:
             if agent not in encoders:
                 encoders[agent] = make_state_encoder(
-                    seed + agent, spec.observation_dim, spec.orientation_slice
+                    seed + agent, spec.observation_dim, spec.orientation_slice, warm_up=warm_up
                 )
             return entropy_of(encoders[agent], episode, spec.max_episode_steps)
 

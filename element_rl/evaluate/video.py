@@ -39,6 +39,24 @@ Watch = Callable[[int, float], None]
 AddFrame = Callable[[Any], None]
 
 
+@contextlib.contextmanager
+def _without_a_screen() -> Iterator[None]:
+    """MuJoCo and pygame draw to memory. Afterwards the environment is as it was: processes that are
+    started later could not even import MuJoCo where OSMesa is missing."""
+    before = dict(os.environ)
+    if before.get("MUJOCO_GL", "") in ("", "disable", "disabled"):
+        os.environ["MUJOCO_GL"] = "osmesa"
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    try:
+        yield
+    finally:
+        for name in ("MUJOCO_GL", "PYOPENGL_PLATFORM", "SDL_VIDEODRIVER"):
+            os.environ.pop(name, None)
+            if name in before:
+                os.environ[name] = before[name]
+
+
+@_without_a_screen()
 def film_robot(
     path: Path,
     env_name: str,
@@ -51,10 +69,6 @@ def film_robot(
 ) -> Path:
     """Acts until the episode ends and films every so many steps."""
     _check_can_be_seen(env_name, env_options)
-    if os.environ.get("MUJOCO_GL", "") in ("", "disable", "disabled"):
-        os.environ["MUJOCO_GL"] = "osmesa"
-    # environments drawn by pygame need no screen either
-    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     env = make_env(env_name, render_mode="rgb_array", **env_options)
     is_mujoco = _renderer_of(env) is not None
     remedy = ": install OSMesa or EGL and set MUJOCO_GL=osmesa or egl." if is_mujoco else "."

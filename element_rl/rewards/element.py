@@ -27,9 +27,15 @@ Readings where the paper is silent:
    Not where dying ends an episode: a reward below the mean would be a reason to die.
 4. Fewer than k remembered states: the norm is over those there are.
 
-Beyond the paper, `credit="state"`: a state is paid what itself adds to H(τ) (`entropy_shares`), not
-the mean over its episode. Over the episode both come to T · H(τ), so what is maximised stays the
-same; who is credited for it does not.
+Beyond the paper, `credit`: who is paid for H(τ) (`entropy_shares`).
+
+    episode     every state H(τ), the paper's form
+    state       each its share: minus the logarithm of how crowded its place is
+    variation   each the first variation of H: how fast H grows with the weight of this state
+
+Over the episode each comes to T · H(τ), but any numbers can be shifted so that they do: that is a
+convention. The argument for the last two is that ∇H = Σ_s ∇p(s) · δH/δp(s): a policy that is paid
+the first variation, and paid anew when it has changed, climbs H (docs/methods/element.md).
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,10 +49,13 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from element_rl.entropy import (
     kde_entropy,
     kde_shares,
+    kde_variation,
     knn_entropy,
     knn_shares,
+    knn_variation,
     renyi_entropy,
     renyi_shares,
+    renyi_variation,
 )
 from element_rl.memory import Memory, exact, graph, make_memory
 from element_rl.memory.exact import NO_NODE, ExactMemoryState, merge_distances
@@ -304,11 +313,15 @@ class ElementReward:
         config = self.config
         if config.credit == "episode":
             return jnp.full(episode.mask.shape, self.episode_entropy(episode))
+        by_log = config.credit == "state"
         if config.estimator == "renyi":
-            return renyi_shares(episode.state, config.renyi_order, config.bandwidth, episode.mask)
+            renyi = renyi_shares if by_log else renyi_variation
+            return renyi(episode.state, config.renyi_order, config.bandwidth, episode.mask)
         if config.estimator == "kde":
-            return kde_shares(episode.state, config.bandwidth, episode.mask)
-        return knn_shares(episode.state, config.estimator_neighbours, episode.mask)
+            kde = kde_shares if by_log else kde_variation
+            return kde(episode.state, config.bandwidth, episode.mask)
+        knn = knn_shares if by_log else knn_variation
+        return knn(episode.state, config.estimator_neighbours, episode.mask)
 
     def novelty(self, neighbour_distances: Float[Array, "B K"]) -> Float[Array, " B"]:
         """r_l from the noted distances (Eq. 15, or Proposition 2's alternatives); 0 where nothing

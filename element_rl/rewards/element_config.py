@@ -35,9 +35,9 @@ class ElementConfig:
     # minimum and maximum over the batch, or over all so far; or mean and deviation over the batch
     normalisation: Literal["batch", "running", "standard"] = "batch"
     length_weighted: bool = False  # weigh episodes as the appendix does when their lengths differ
-    # what a state is paid of its episode's entropy: the same as all others of the episode, or what
-    # itself adds to it
-    credit: Literal["episode", "state"] = "episode"
+    # what a state is paid of its episode's entropy: the same as all others of the episode, the log
+    # share that itself adds to it, or the first variation of the entropy there
+    credit: Literal["episode", "state", "variation"] = "episode"
 
     def __post_init__(self) -> None:
         if (

@@ -402,7 +402,7 @@ def test_a_word_that_is_no_option_of_the_reward(tmp_path: Path) -> None:
         [sys.executable, "-m", "element_rl.cli", *arguments], capture_output=True, text=True
     )
     assert done.returncode == 2, done.stderr
-    assert "credit must be episode or state, got 'both'." in done.stderr
+    assert "credit must be episode or state or variation, got 'both'." in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists()
 

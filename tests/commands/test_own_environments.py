@@ -259,3 +259,13 @@ def test_cells_of_studies_keep_their_names() -> None:
     config = element_rl.training.off_policy.config.ExploreConfig("Ant-v5", reward="rnd")
     # as before there were positions
     assert Cell("Ant-v5", "rnd", config).name == "Ant-v5-rnd-f6921d15"
+
+
+def test_cells_of_other_units_have_other_names() -> None:
+    """On Humanoid cells from before were raw, and must not be taken for calibrated ones."""
+
+    def name(**settings: Any) -> str:
+        config = element_rl.training.off_policy.config.ExploreConfig("Humanoid-v5", **settings)
+        return Cell("Humanoid-v5", "element", config).name
+
+    assert name() == name(state_units="calibrated") != name(state_units="raw")

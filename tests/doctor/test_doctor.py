@@ -132,7 +132,8 @@ def test_an_entropy_that_is_blind(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["entropy"]["status"] == "warn"
     assert "blind" in found["entropy"]["sentence"]
     bandwidth = found["entropy"]["values"]["advised"]
-    assert f"--bandwidth {bandwidth:g}" in found["entropy"]["advice"]
+    assert "element explore calibrates its states here" in found["entropy"]["advice"]
+    assert f"--reward-options bandwidth={bandwidth:g}" in found["entropy"]["advice"]
     assert entropy_found("MountainCarContinuous-v0", 200, bandwidth=bandwidth).status == "ok"
 
 

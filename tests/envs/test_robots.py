@@ -23,8 +23,10 @@ ROBOTS = [
     "Ant-v4",
     "Hopper-v4",
     "Walker2d-v4",
+    "HalfCheetah-v5",
+    "HalfCheetah-v4",
 ]
-PLANAR = ("Hopper", "Walker2d")
+PLANAR = ("Hopper", "Walker2d", "HalfCheetah")
 
 
 @pytest.mark.parametrize(
@@ -33,6 +35,7 @@ PLANAR = ("Hopper", "Walker2d")
         ("Hopper", "Hopper-v5", 11, 3),
         ("Walker2d", "Walker2d-v5", 17, 6),
         ("Ant", "Ant-v5", 27, 8),
+        ("HalfCheetah", "HalfCheetah-v5", 17, 6),
         ("Humanoid-v4", "Humanoid-v4", 376, 17),
         ("Humanoid", "Humanoid-v5", 348, 17),
     ],

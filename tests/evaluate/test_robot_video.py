@@ -5,6 +5,7 @@ What needs no OpenGL is tested without. MuJoCo computes where its cameras are, w
 drawn or not.
 """
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -201,6 +202,14 @@ def test_without_a_display_there_is_one_sentence_too(hopper: RunFolder, tmp_path
     assert done.returncode == 2
     assert "GLFWError" not in done.stderr
     assert done.stderr.startswith("element: No video could be rendered (")
+
+
+def test_later_processes_do_not_inherit_the_renderer(hopper: RunFolder, tmp_path: Path) -> None:
+    """Where OSMesa is missing, they could not import MuJoCo."""
+    before = os.environ.get("MUJOCO_GL")
+    with contextlib.suppress(RunError):  # whether it can be rendered here or not
+        film(hopper, out=tmp_path)
+    assert os.environ.get("MUJOCO_GL") == before
 
 
 def test_a_film(hopper: RunFolder, tmp_path: Path) -> None:

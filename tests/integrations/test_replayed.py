@@ -64,12 +64,17 @@ def third_order_entropy(states: np.ndarray, credit: str) -> np.ndarray:
     squared = ((states[:, None] - states[None]) ** 2).sum(axis=2)
     gram = np.exp(-squared / 2) / len(states)
     diagonal = np.diag(gram @ gram @ gram)
-    alike, own = -0.5 * np.log2(diagonal.sum()), -0.5 * np.log2(diagonal)
-    return alike + (own - own.mean() if credit == "state" else np.zeros(len(states)))
+    own = {
+        "episode": np.zeros(len(states)),
+        "state": -0.5 * np.log2(diagonal),
+        "variation": -1.5 / np.log(2) * diagonal / diagonal.mean(),
+    }[credit]
+    return -0.5 * np.log2(diagonal.sum()) + own - own.mean()
 
 
 @pytest.mark.parametrize(
-    ("memory", "credit"), [("exact", "episode"), ("hnsw", "episode"), ("exact", "state")]
+    ("memory", "credit"),
+    [("exact", "episode"), ("hnsw", "episode"), ("exact", "state"), ("exact", "variation")],
 )
 def test_element_is_the_paper_s_on_several_environments(memory: str, credit: str) -> None:
     """By brute force over everything: entropies of episodes, distances to all that entered the

@@ -29,6 +29,7 @@ POOL: dict[str, Any] = {"pool_size": 16, "num_neighbours": 2}
 FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "element": ("element", EARLY),
     "element-knn": ("element", EARLY | {"estimator": "knn", "credit": "state"}),
+    "element-variation": ("element", EARLY | {"credit": "variation"}),
     "element-kde": ("element", EARLY | {"estimator": "kde", "normalisation": "running"}),
     **{name: (name, SMALL_REWARDS[name]) for name in ("rnd", "icm", "ngu", "e3b")},
     "re3": ("re3", POOL),

@@ -143,6 +143,24 @@ def test_a_state_can_be_paid_what_itself_adds_to_the_entropy() -> None:
     assert float(np.mean(notes["episode_entropy"][:3])) == pytest.approx(entropy, rel=1e-5)
 
 
+def test_a_state_can_be_paid_the_first_variation_of_the_entropy() -> None:
+    """The same states: A³ has 4/27, 4/27, 1/27 on its diagonal, so N (A³)_ii / tr A³ − 1 is 1/3,
+    1/3, −2/3, times −3/2 / ln 2, around H = ½ log2 3. With KDE −log of the densities 2/3, 2/3, 1/3:
+    nothing is near that is not equal. kNN pays the shares."""
+    states = np.array([[0.0, 0.0], [0.0, 0.0], [100.0, 0.0]], np.float32)
+    third = 0.5 * math.log2(3) - 1.5 / math.log(2) * np.array([1 / 3, 1 / 3, -2 / 3])
+    radii = np.array([1e-12, 1e-12, 100.0])
+    expected = {
+        "renyi": third,
+        "kde": -np.log([2 / 3, 2 / 3, 1 / 3]),
+        "knn": np.log(3 * math.pi * radii**2) + 0.5772156649,
+    }
+    for estimator, values in expected.items():
+        reward = element(estimator=estimator, credit="variation", estimator_neighbours=1)
+        _, notes = observe(reward, init(reward, jax.random.key(0), SPEC), episode_of(states))
+        np.testing.assert_allclose(notes["episode_entropy"][:3], values, rtol=1e-5)
+
+
 def test_running_scale_of_states_paid_by_themselves_knows_the_smallest_and_the_largest() -> None:
     reward = element(estimator="kde", credit="state", normalisation="running")
     states = np.array([[0.0, 0.0], [0.0, 0.0], [100.0, 0.0]], np.float32)

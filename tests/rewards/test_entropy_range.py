@@ -161,6 +161,8 @@ def lines_of_a_run(
         "--env-options",
         "max_episode_steps=50",
         *TINY,
+        "--state-units",
+        "raw",
         *more,
         "--out",
         str(out),

@@ -17,7 +17,7 @@ from element_rl.acting.host_policy import policy_widths
 from element_rl.acting.policies import ActionScale
 from element_rl.datasets.collecting.parts import Contribution, Measure
 from element_rl.encoders.frozen import encode_all, load_encoder
-from element_rl.encoders.state import StateEncoder, make_state_encoder
+from element_rl.encoders.state import StateEncoder, WarmUp, make_state_encoder
 from element_rl.entropy import evaluation_entropy
 from element_rl.envs.make import describe, make_env
 from element_rl.envs.names import with_package
@@ -28,6 +28,7 @@ from element_rl.runs.kinds import kind_of
 from element_rl.storage.files import read_manifest
 from element_rl.storage.settings import named_values
 from element_rl.training.off_policy.config import described
+from element_rl.training.off_policy.warm_up import stored_warm_up
 from element_rl.training.on_policy.launch import ENCODER
 from element_rl.training.on_policy.measures import episode_entropy
 
@@ -159,15 +160,16 @@ def entropy_measure(agents: TrainedAgents) -> Measure:
     """The paper's evaluation entropy of an episode's states s_1 … s_T: matrix-based, of order
     1.001, in bits, on the encoder that the run uses."""
     if not agents.on_policy:
-        return _vector_measure(agents.spec, agents.seeds)
+        return _vector_measure(agents.spec, agents.seeds, stored_warm_up(agents.run))
     encoder = load_encoder(agents.run.path / ENCODER)
     return lambda _, frames, __: episode_entropy(encode_all(encoder, frames[1:]))
 
 
-def _vector_measure(spec: EnvSpec, seeds: tuple[int, ...]) -> Measure:
+def _vector_measure(spec: EnvSpec, seeds: tuple[int, ...], warm_up: WarmUp | None) -> Measure:
     """Every agent has an encoder of its own."""
     encoders = [
-        make_state_encoder(seed, spec.observation_dim, spec.orientation_slice) for seed in seeds
+        make_state_encoder(seed, spec.observation_dim, spec.orientation_slice, warm_up=warm_up)
+        for seed in seeds
     ]
 
     def measure(agent: int, observations: np.ndarray, positions: np.ndarray) -> float:

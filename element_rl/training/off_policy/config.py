@@ -11,7 +11,7 @@ import tyro
 from element_rl.agents.sac import SACConfig
 from element_rl.agents.td3 import TD3Config
 from element_rl.envs.make import describe
-from element_rl.envs.robots import HEALTH_OPTION, can_fall
+from element_rl.envs.robots import HEALTH_OPTION, can_fall, units_fit
 from element_rl.envs.spec import EnvSpec
 from element_rl.rewards import REWARD_HELP, TRAINING_NAMES, Reward, check_name, make_replay_reward
 from element_rl.rewards.element_config import (
@@ -68,9 +68,10 @@ class ExploreConfig:
     # batch (batch) or over all batches so far (running), or by mean and deviation over the batch
     # (standard).
     normalisation: Literal["batch", "running", "standard"] = "batch"
-    # Who earns an episode's entropy: each state what it adds itself (state), or all states alike
-    # (episode, the paper's form).
-    credit: Literal["episode", "state"] = "state"
+    # Who earns an episode's entropy: each state what it adds itself, by the logarithm of how
+    # crowded its place is (state) or by the first variation of the entropy (variation), or all
+    # states alike (episode, the paper's form).
+    credit: Literal["episode", "state", "variation"] = "state"
     # Weigh episodes of unequal length as the paper's appendix does.
     length_weighted: bool = False
     # Steps from one update window to the next, the paper's U: states are remembered in these
@@ -112,6 +113,10 @@ class ExploreConfig:
     # Lowest and highest value on the two axes of the map, e.g. -5 5 -5 5. (default: those of the
     # observation's columns where finite, else ten times as far as random actions get)
     bounds: tuple[tuple[float, float], ...] = ()
+    # Units of the states that ELEMENT, RE3 and RISE compare: the environment's own (raw), or taken
+    # from 2,000 random steps before the run, so that a bandwidth means the same everywhere
+    # (calibrated). (default: raw on Hopper, Walker2d, Ant and PointMaze, calibrated elsewhere)
+    state_units: Literal["raw", "calibrated"] | None = None
     # Algorithm that learns from the reward: soft actor-critic (sac) or TD3 (td3).
     agent: Literal["sac", "td3"] = "sac"
     # The learner of --agent sac, soft actor-critic.
@@ -165,6 +170,8 @@ def resolved(config: ExploreConfig | Resolved, run: RunFolder | None = None) -> 
         planned_steps = begun.steps
         if config.memory == "auto":
             config = dataclasses.replace(config, memory=begun.memory)
+        if config.state_units is None:
+            config = dataclasses.replace(config, state_units=begun.state_units)
     options = parsed_options(config)
     spec = describe(config.env, config.position, config.bounds, "vectors", **options)
     if can_fall(spec.name) and HEALTH_OPTION not in parsed_options(config):
@@ -186,6 +193,7 @@ def resolved(config: ExploreConfig | Resolved, run: RunFolder | None = None) -> 
         estimator=element["estimator"],
         bandwidth=element["bandwidth"],
         bounds=(spec.coverage_bounds or ()) if config.position else config.bounds,
+        state_units=config.state_units or usual_units(spec.name),
     )
     reward = _make_reward(spec.name, config, planned_steps)
     memory = memory_kind(reward) or config.memory
@@ -195,13 +203,20 @@ def resolved(config: ExploreConfig | Resolved, run: RunFolder | None = None) -> 
 def begun_settings(run: RunFolder) -> ExploreConfig:
     """The settings that a run was begun with.
 
-    Older runs stored the memory as "auto"; which one that came to follows from their steps.
+    Older runs stored the memory as "auto"; which one that came to follows from their steps. They
+    say nothing of units: their states are raw.
     """
     stored = stored_settings(run, "explore", ExploreConfig)
+    stored = dataclasses.replace(stored, state_units=stored.state_units or "raw")
     if stored.reward != "element" or stored.memory != "auto":
         return stored
     memory = memory_kind(_make_reward(stored.env, stored, stored.steps))
     return dataclasses.replace(stored, memory=memory or stored.memory)
+
+
+def usual_units(env: str) -> Literal["raw", "calibrated"]:
+    """Of the states in an environment, unless the user says it."""
+    return "raw" if units_fit(env) else "calibrated"
 
 
 def described(settings: Mapping[str, Any], env_options: Mapping[str, Any]) -> EnvSpec:

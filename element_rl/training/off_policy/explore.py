@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
+from element_rl.encoders.state import WarmUp
 from element_rl.rewards import Reward
 from element_rl.runs.folder import RunFolder
 from element_rl.runs.metrics_log import METRIC_COLUMNS
@@ -48,8 +49,8 @@ def explore(
     settings = resolved(config, run if resume else None)
     with run.exclusively(wait_seconds), Explorer(*settings, run, make_collector) as explorer:
         run_loop(explorer, run, watch, stop, resume, begin)
-        summary = explorer.summary()
-    summary["random_policy"], visits = random_policy(settings, watch, make_collector)
+        summary, warm_up = explorer.summary(), explorer.warm_up
+    summary["random_policy"], visits = random_policy(settings, watch, make_collector, warm_up)
     if visits is not None:
         run.write_random_visits(visits)
     summary |= facts or {}
@@ -61,6 +62,7 @@ def random_policy(
     settings: ExploreConfig | Resolved,
     watch: Watcher = lambda progress: None,
     make_collector: MakeCollector = process_collector,
+    warm_up: WarmUp | None = None,
 ) -> tuple[dict[str, Any] | None, Int[np.ndarray, "P X Y"] | None]:
     """What uniformly random actions reach in as many steps: the same measures and map, for
     comparison.
@@ -79,7 +81,7 @@ def random_policy(
         extrinsic_weight=0.0,
         seeds=config.random_seeds,
     )
-    with Explorer(config, spec, None, None, make_collector) as explorer:
+    with Explorer(config, spec, None, None, make_collector, warm_up) as explorer:
         measures, counts = random_measures(explorer, watch), explorer.measures.counts
         return measures, counts.visits if counts.mapped else None
 

@@ -15,6 +15,7 @@ from jaxtyping import Float
 
 from element_rl.acting.collector import Chunk
 from element_rl.agents.making import make_agent
+from element_rl.encoders.state import WarmUp
 from element_rl.envs.spec import EnvSpec
 from element_rl.rewards import Reward, make_reward
 from element_rl.runs.folder import RunFolder
@@ -27,6 +28,7 @@ from element_rl.training.off_policy.collecting import MakeCollector, process_col
 from element_rl.training.off_policy.config import ExploreConfig
 from element_rl.training.off_policy.learner import Learner
 from element_rl.training.off_policy.measures import ChunkMeasures
+from element_rl.training.off_policy.warm_up import warm_up_for
 from element_rl.training.settings import agent_seeds
 
 
@@ -40,10 +42,12 @@ class Explorer:
         reward: Reward | None,  # None: they act at random and learn nothing
         run: RunFolder | None,  # None: nothing is written
         make_collector: MakeCollector = process_collector,
+        warm_up: WarmUp | None = None,  # of calibrated states, where another has made it
     ) -> None:
         self.config, self.spec, self.run = config, spec, run
         self.seeds = agent_seeds(config)
         self.learns, self.learn_start = reward is not None, config.learner.learn_start
+        self.warm_up = warm_up or warm_up_for(config, spec, run)
         # Enough where nobody learns.
         smallest = config.envs_per_agent * 2 * (spec.max_episode_steps + 1) + 2 * config.chunk_steps
         self.learner = Learner(
@@ -56,6 +60,7 @@ class Explorer:
             config.steps,
             config.envs_per_agent,
             config.extrinsic_weight,
+            self.warm_up,
         )
         self.measures = ChunkMeasures(spec, len(self.seeds), config.envs_per_agent)
         self.parameters = self.learner.parameters()

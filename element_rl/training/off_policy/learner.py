@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from element_rl.acting.collector import Chunk
 from element_rl.agents.contract import Agent
-from element_rl.encoders.state import make_state_encoder
+from element_rl.encoders.state import WarmUp, make_state_encoder
 from element_rl.envs.spec import EnvSpec
 from element_rl.memory.hnsw import HnswMemory
 from element_rl.replay import ring
@@ -53,6 +53,7 @@ class Learner:
         total_steps: int,
         num_envs: int = 1,
         extrinsic_weight: float = 0.0,
+        warm_up: WarmUp | None = None,  # of calibrated states
     ) -> None:
         self.spec, self.reward, self.agent, self.chunk_steps = spec, reward, agent, chunk_steps
         self.seeds = jnp.asarray(agent_seeds, jnp.uint32)
@@ -62,7 +63,9 @@ class Learner:
         self.ledger = Ledger(len(agent_seeds), capacity, spec.max_episode_steps, records, num_envs)
         self._encoders = _stacked(
             [
-                make_state_encoder(seed, spec.observation_dim, spec.orientation_slice)
+                make_state_encoder(
+                    seed, spec.observation_dim, spec.orientation_slice, warm_up=warm_up
+                )
                 for seed in agent_seeds
             ]
         )

@@ -500,7 +500,8 @@ def test_the_kernel_of_kde_is_narrower_than_the_paper_s_unless_said() -> None:
 
 
 def test_states_are_paid_what_they_add_unless_the_paper_s_form_is_asked_for() -> None:
-    for settings, credit in (({}, "state"), ({"credit": "episode"}, "episode")):
+    asked = (({"credit": credit}, credit) for credit in ("episode", "state", "variation"))
+    for settings, credit in (({}, "state"), *asked):
         reward = resolved(ExploreConfig("Ant", steps=1000, **settings))[2]  # type: ignore[arg-type]
         assert isinstance(reward, ElementReward)
         assert reward.config.credit == credit
