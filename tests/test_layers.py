@@ -14,7 +14,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 NUMERIC = {"distances", "entropy", "mlp", "storage"}
 SEEING = NUMERIC | {"envs", "encoders", "memory", "replay"}
-LEARNING = SEEING | {"acting", "agents", "rewards", "runs"}
+LEARNING = SEEING | {"acting", "agents", "rewards", "runs", "worlds"}
 # room → the rooms that it may import from, besides itself
 ALLOWED: dict[str, set[str]] = {
     "distances": set(),
@@ -27,6 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "replay": set(),
     "acting": {"envs"},
     "agents": {"acting", "mlp"},
+    "worlds": {"envs", "acting", "agents"},
     "rewards": SEEING - {"envs"},
     "runs": {"acting", "storage"},
     "plots": {"runs", "storage"},

@@ -1,0 +1,1 @@
+"""Environments on the device: many worlds that a compiled program steps together."""
