@@ -65,11 +65,12 @@ class Chunk:
     and R = 2 K rows always suffice.
 
     The arrays are views of memory that the chunk after the next will overwrite: copy what is to be
-    kept, and hand JAX copies too (on the CPU it may adopt NumPy memory without copying it).
+    kept, and hand JAX copies too (on the CPU it may adopt NumPy memory without copying it). Those
+    of worlds on the device are JAX's, but for what is counted on the host.
     """
 
-    observation: Float32[np.ndarray, "L R O"]
-    action: Float32[np.ndarray, "L R A"]  # on the policy's own scale, [-1, 1]
+    observation: Float32[Any, "L R O"]
+    action: Float32[Any, "L R A"]  # on the policy's own scale, [-1, 1]
     extrinsic_reward: Float32[np.ndarray, "L R"]
     terminated: Bool[np.ndarray, "L R"]
     truncated: Bool[np.ndarray, "L R"]
@@ -84,6 +85,12 @@ class Collector(Protocol):
     """What collects the steps of a population of agents."""
 
     spec: EnvSpec
+    on_device: bool  # whether it takes parameters there, and gives records there
+
+    @property
+    def first_end(self) -> int:
+        """Steps of an agent after which one of its episodes is over for certain."""
+        ...
 
     def start(
         self, chunk_index: int, parameters: Mapping[str, np.ndarray] | Literal["as set"] | None
@@ -94,7 +101,7 @@ class Collector(Protocol):
         of the last chunk; None: uniform random actions in [-1, 1].
         """
 
-    def set_parameters(self, parameters: Mapping[str, np.ndarray]) -> None:
+    def set_parameters(self, parameters: Mapping[str, Any]) -> None:
         """Copy parameters for the next chunk; allowed while a chunk is under way, which does not
         see them."""
 
@@ -115,6 +122,17 @@ class Collector(Protocol):
         there.
         """
 
+    def snapshot(self) -> Any:
+        """A tree of arrays: where the environments are, for a checkpoint; None where their episodes
+        are re-enacted instead."""
+
+    def restore(self, snapshot: Any) -> None:
+        """Go on from a snapshot."""
+
+    def faults(self) -> Integer[np.ndarray, " P"] | None:
+        """How often a world of each agent has failed and was reset; None where a failure ends the
+        run."""
+
     def close(self) -> None:
         """End all acting. What `wait` returned stays readable. May be called again."""
 
@@ -128,6 +146,8 @@ class ProcessCollector:
     to 64 (then agents share them), and per core where agents have several environments; 0 for none.
     """
 
+    on_device = False
+
     def __init__(
         self,
         env: str | EnvSpec,
@@ -139,7 +159,7 @@ class ProcessCollector:
         num_workers: int | None = None,
         num_envs: int = 1,
     ) -> None:
-        _refuse_bad_sizes(agent_seeds, chunk_steps, num_workers, num_envs)
+        refuse_bad_sizes(agent_seeds, chunk_steps, num_workers, num_envs)
         options = dict(env_options or {})
         self.spec = env if isinstance(env, EnvSpec) else describe(env, (), (), "vectors", **options)
         self._population = Population(
@@ -162,6 +182,10 @@ class ProcessCollector:
         self._record_side = 0
         self._parameter_side = 0  # the side that the latest chunk acted on
         self._next_parameter_side = 0
+
+    @property
+    def first_end(self) -> int:
+        return self.spec.max_episode_steps * self._population.num_envs
 
     def start(
         self, chunk_index: int, parameters: Mapping[str, np.ndarray] | Literal["as set"] | None
@@ -232,6 +256,15 @@ class ProcessCollector:
             observations |= share
         return np.stack([observations[row] for row in range(len(episodes))])
 
+    def snapshot(self) -> None:
+        return None
+
+    def restore(self, snapshot: Any) -> None:
+        raise RuntimeError("Environments in processes are re-enacted, not restored.")
+
+    def faults(self) -> None:
+        return None
+
     def close(self) -> None:
         self._running = None
         self._finalizer()
@@ -294,7 +327,7 @@ def _started(
     return workers, shared.views()
 
 
-def _refuse_bad_sizes(
+def refuse_bad_sizes(
     agent_seeds: Sequence[int], chunk_steps: int, num_workers: int | None, num_envs: int
 ) -> None:
     if len(agent_seeds) == 0 or min(agent_seeds) < 0:

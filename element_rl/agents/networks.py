@@ -14,7 +14,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
@@ -155,7 +154,7 @@ def flat_parameters(network: MLP) -> dict[str, Array]:
     return parameters | {f"bias_{i}": bias for i, bias in enumerate(network.biases)}
 
 
-def network_from(parameters: Mapping[str, np.ndarray]) -> MLP:
+def network_from(parameters: Mapping[str, Any]) -> MLP:
     """The network, or the population of networks, that `flat_parameters` came from."""
     layers = range(len(parameters) // 2)
     weights, biases = (

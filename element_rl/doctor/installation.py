@@ -30,6 +30,7 @@ EXTRAS = {  # extra → the modules that say it is there, and what it is for
     "parquet": (("pyarrow",), "element collect --export parquet"),
     "ray": (("ray",), "studies on many machines"),
     "sb3": (("stable_baselines3",), "Stable-Baselines3 and SBX"),
+    "warp": (("mujoco_warp",), "element explore --physics warp"),
 }
 
 

@@ -48,11 +48,11 @@ def parsed_position(words: Sequence[str]) -> Position:
 
 
 def read_position(
-    position: Position, observation: Float[np.ndarray, " O"], info: Mapping[str, Any]
+    position: Position, observation: Float[Any, " O"], info: Mapping[str, Any]
 ) -> Float[np.ndarray, " C"]:
     """Where the agent is after ``reset`` or ``step`` gave these."""
     if isinstance(position[0], int):
-        return observation[list(position)].astype(np.float32)
+        return np.asarray(observation)[list(position)].astype(np.float32)
     try:
         return np.array([float(info[name]) for name in position], np.float32)
     except KeyError as error:

@@ -248,17 +248,21 @@ class Ledger:
     ) -> tuple[Int[np.ndarray, "L R"], list[FinishedEpisode]]:
         """Slots for new records, dropping the oldest episodes to make room, and the episodes that
         end among them."""
-        environments, rows = final.shape
-        for one in range(environments):
+        for one in np.flatnonzero(self.used + count > self.capacity).tolist():
             self._make_room(one, int(count[one]))
-        row = np.arange(rows)[None, :]
+        row = np.arange(final.shape[1])[None, :]
         own = (self.head[:, None] + row) % self.capacity * self.num_envs + self._env()[:, None]
-        slots = np.where(row < count[:, None], own, self.capacity * self.num_envs)
+        written = row < count[:, None]
+        slots = np.where(written, own, self.capacity * self.num_envs)
+        ends = final & written
+        some = ends.any(axis=1)  # of thousands of environments, few end an episode in a chunk
+        self.running_length[~some] += count[~some]
         finished = []
-        for one in range(environments):
-            finished += self._advance(
-                one, np.flatnonzero(final[one, : count[one]]), int(count[one])
-            )
+        for one in np.flatnonzero(some).tolist():
+            finished += self._end_episodes(one, np.flatnonzero(ends[one]), int(count[one]))
+        self.head = (self.head + count) % self.capacity
+        self.used += count
+        self.written += count
         return slots.astype(np.int32), finished
 
     def filled(self, agent: int) -> int:
@@ -318,7 +322,7 @@ class Ledger:
             self.sample_tail[row] = (self.sample_tail[row] + length) % self.capacity
             self.sample_count[row] -= length
 
-    def _advance(
+    def _end_episodes(
         self, row: int, final_records: Int[np.ndarray, " F"], count: int
     ) -> list[FinishedEpisode]:
         agent, env = divmod(row, self.num_envs)
@@ -340,7 +344,4 @@ class Ledger:
             self.running_start[row] = (start + length + 1) % self.capacity
             self.running_length[row] = 0
             first = record + 1
-        self.head[row] = (self.head[row] + count) % self.capacity
-        self.used[row] += count
-        self.written[row] += count
         return finished

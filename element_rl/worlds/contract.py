@@ -15,7 +15,7 @@ for) says so in `faulty`. Its observation is then not used.
 
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Key
 
 from element_rl.envs.spec import EnvSpec
 
@@ -40,8 +40,9 @@ class Outcome(NamedTuple):
 class Worlds(Protocol):
     """Copies of one environment; how many is told by the arrays."""
 
-    spec: EnvSpec
+    @property
+    def spec(self) -> EnvSpec: ...
 
-    def reset(self, keys: PRNGKeyArray) -> tuple[Any, Seen]: ...
+    def reset(self, keys: Key[Array, " L"]) -> tuple[Any, Seen]: ...
 
     def step(self, state: Any, action: Float[Array, "L A"]) -> tuple[Any, Outcome]: ...

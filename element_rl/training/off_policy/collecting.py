@@ -1,4 +1,4 @@
-"""Who acts for the agents of a run: a function that makes a collector, and the usual one."""
+"""Who acts for the agents of a run: functions that make a collector."""
 
 from collections.abc import Callable, Mapping
 
@@ -7,10 +7,27 @@ from element_rl.acting.host_policy import policy_action
 from element_rl.envs.spec import EnvSpec
 from element_rl.training.off_policy.config import ExploreConfig, parsed_options
 from element_rl.training.settings import agent_seeds
+from element_rl.worlds.collector import DeviceCollector
+from element_rl.worlds.making import make_worlds
 
 Shapes = Mapping[str, tuple[int, ...]]
 # of a run, for policies with parameters of these shapes; None: for random actions
 MakeCollector = Callable[[ExploreConfig, EnvSpec, Shapes | None], Collector]
+
+
+def usual_collector(config: ExploreConfig, spec: EnvSpec, shapes: Shapes | None) -> Collector:
+    """Where the settings say that environments are stepped: on the host or on the device."""
+    made = process_collector if config.physics == "host" else device_collector
+    return made(config, spec, shapes)
+
+
+def device_collector(
+    config: ExploreConfig, spec: EnvSpec, shapes: Shapes | None
+) -> DeviceCollector:
+    """Worlds on the device."""
+    del shapes  # of any policy
+    worlds = make_worlds(config.physics, spec, parsed_options(config))
+    return DeviceCollector(worlds, agent_seeds(config), config.chunk_steps, config.num_envs)
 
 
 def process_collector(
@@ -25,5 +42,5 @@ def process_collector(
         shapes or {},
         env_options=parsed_options(config),
         num_workers=config.workers,
-        num_envs=config.envs_per_agent,
+        num_envs=config.num_envs,
     )

@@ -25,8 +25,14 @@ from element_rl.runs.folder import RunFolder
 from element_rl.runs.kinds import stored_settings
 from element_rl.storage.settings import named_values, settings_from_json
 from element_rl.training.settings import check_numbers, usual_log_every
+from element_rl.worlds.making import Physics
 
 SMALLEST_CHUNK = 8
+# With worlds on the device, unless the user says it (docs/worlds.md).
+WORLDS_PER_AGENT = 128
+SHORTEST_SCAN = 16  # steps of each world in a chunk
+UPDATES_PER_WORLD_STEP = 1 / 32
+WORLDS_BATCH_SIZE = 512
 
 
 @dataclass(frozen=True)
@@ -80,16 +86,27 @@ class ExploreConfig:
     # Steps of one update window, the paper's T_u. (default: a tenth of --update-interval)
     update_steps: int | None = None
     # Environments that each agent acts in, side by side; --steps counts the steps of all of them.
-    envs_per_agent: int = 1
+    # (default: 1; with --physics warp or jax 128)
+    envs_per_agent: int | None = None
+    # Where environments are stepped: in processes on the host (host), or by the thousand on the
+    # device, MuJoCo's robots with MuJoCo Warp (warp) or environments written in JAX (jax).
+    physics: Physics = "host"
+    # Updates of the learner for each environment step of the agent. (default: 1; with --physics
+    # warp or jax 1/32)
+    updates_per_step: float | None = None
+    # Transitions in the batch of one update, instead of the learner's own number. (default: the
+    # learner's own, such as --sac.batch-size; with --physics warp or jax 512)
+    batch_size: int | None = None
     # Transitions kept for each agent to learn from.
     replay_size: int = 1_000_000
-    # Steps of an agent between two refreshes of its acting policy; lowered to divide --steps.
+    # Steps of an agent between two refreshes of its acting policy; lowered to divide --steps. With
+    # --physics warp or jax at least 16 steps of each environment.
     chunk_steps: int = 64
     # Steps between two lines of metrics. (default: a hundredth of --steps, from 500 to 10,000)
     log_every: int | None = None
     # Steps between two checkpoints. (default: --update-interval)
     checkpoint_every: int | None = None
-    # Processes that step the environments; 0 steps them in the command's own process.
+    # Processes that step the environments on the host; 0 steps them in the command's own process.
     # (default: one per agent, up to 64; one per core where agents have several environments)
     workers: int | None = None
     # Agents that act at random, run for comparison at the end; 0 for none.
@@ -126,11 +143,23 @@ class ExploreConfig:
 
     def __post_init__(self) -> None:
         counts = ("steps", "seeds", "envs_per_agent", "replay_size", "chunk_steps")
-        intervals = ("log_every", "checkpoint_every", "update_interval", "update_steps")
+        intervals = (
+            *("log_every", "checkpoint_every", "update_interval", "update_steps"),
+            "batch_size",
+        )
         check_numbers(self, (*counts, *intervals), ("seed", "random_seeds"))
         if not math.isfinite(self.extrinsic_weight):
             raise ValueError(
                 f"--extrinsic-weight must be a finite number, got {self.extrinsic_weight}."
+            )
+        if self.physics != "host" and self.workers is not None:
+            raise ValueError(
+                "--workers are processes that step environments on the host; with --physics "
+                f"{self.physics} there are none: leave it out."
+            )
+        if self.updates_per_step is not None and not 0 < self.updates_per_step < math.inf:
+            raise ValueError(
+                f"--updates-per-step must be a positive number, got {self.updates_per_step}."
             )
         check_name(self.reward, TRAINING_NAMES)
         if not self.env:
@@ -139,7 +168,23 @@ class ExploreConfig:
     @property
     def learner(self) -> SACConfig | TD3Config:
         """The settings of the agent that learns."""
-        return getattr(self, self.agent)
+        own: SACConfig | TD3Config = getattr(self, self.agent)
+        size = own.batch_size if self.batch_size is None else self.batch_size
+        return dataclasses.replace(own, batch_size=size)
+
+    @property
+    def num_envs(self) -> int:
+        """Environments of each agent."""
+        if self.envs_per_agent is not None:
+            return self.envs_per_agent
+        return 1 if self.physics == "host" else WORLDS_PER_AGENT
+
+    @property
+    def updates_per_chunk(self) -> int:
+        """Of every agent."""
+        usual = 1.0 if self.physics == "host" else UPDATES_PER_WORLD_STEP
+        per_step = usual if self.updates_per_step is None else self.updates_per_step
+        return max(round(per_step * self.chunk_steps), 1)
 
     @property
     def last_step(self) -> int:
@@ -186,7 +231,9 @@ def resolved(config: ExploreConfig | Resolved, run: RunFolder | None = None) -> 
         env=spec.name,
         update_interval=element["update_interval"],
         update_steps=element["update_steps"],
-        chunk_steps=_chunk_steps(planned_steps, config.chunk_steps, config.envs_per_agent),
+        envs_per_agent=config.num_envs,
+        chunk_steps=_chunk_steps(planned_steps, _wanted_chunk(config), config.num_envs),
+        batch_size=_batch_size(config),
         log_every=config.log_every or usual_log_every(planned_steps),
         checkpoint_every=config.checkpoint_every or element["update_interval"],
         beta=element["lifelong_weight"],
@@ -310,6 +357,17 @@ def _element_options(env: str, config: ExploreConfig, planned_steps: int) -> dic
         "length_weighted": config.length_weighted,
     }
     return options | update_window(planned_steps, config.update_interval, config.update_steps)
+
+
+def _wanted_chunk(config: ExploreConfig) -> int:
+    """Steps of an agent in a chunk: on the device so many that the host has little to do."""
+    least = 0 if config.physics == "host" else SHORTEST_SCAN * config.num_envs
+    return max(config.chunk_steps, least)
+
+
+def _batch_size(config: ExploreConfig) -> int | None:
+    usual = None if config.physics == "host" else WORLDS_BATCH_SIZE
+    return usual if config.batch_size is None else config.batch_size
 
 
 def _chunk_steps(steps: int, wanted: int, num_envs: int) -> int:

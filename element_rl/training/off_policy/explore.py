@@ -23,10 +23,11 @@ from element_rl.runs.folder import RunFolder
 from element_rl.runs.metrics_log import METRIC_COLUMNS
 from element_rl.runs.watching import Watcher
 from element_rl.training.loop import random_measures, run_loop
-from element_rl.training.off_policy.collecting import MakeCollector, process_collector
+from element_rl.training.off_policy.collecting import MakeCollector, usual_collector
 from element_rl.training.off_policy.config import ExploreConfig, Resolved, resolved
-from element_rl.training.off_policy.explorer import Explorer
+from element_rl.training.off_policy.explorer import FAULTS, Explorer
 from element_rl.training.off_policy.programs import REWARD_COLUMNS
+from element_rl.worlds.making import Physics
 
 
 def explore(
@@ -38,7 +39,7 @@ def explore(
     wait_seconds: float = 0.0,
     begin: Callable[[Explorer], None] | None = None,
     facts: Mapping[str, Any] | None = None,
-    make_collector: MakeCollector = process_collector,
+    make_collector: MakeCollector = usual_collector,
 ) -> dict[str, Any]:
     """Train, leaving metrics, checkpoints and a summary in the run folder; the summary.
 
@@ -61,7 +62,7 @@ def explore(
 def random_policy(
     settings: ExploreConfig | Resolved,
     watch: Watcher = lambda progress: None,
-    make_collector: MakeCollector = process_collector,
+    make_collector: MakeCollector = usual_collector,
     warm_up: WarmUp | None = None,
 ) -> tuple[dict[str, Any] | None, Int[np.ndarray, "P X Y"] | None]:
     """What uniformly random actions reach in as many steps: the same measures and map, for
@@ -86,9 +87,12 @@ def random_policy(
         return measures, counts.visits if counts.mapped else None
 
 
-def metric_columns(reward: Reward | None, extrinsic_weight: float = 0.0) -> tuple[str, ...]:
-    """The header of metrics.csv for a run with this reward, and with so much of the environment's
-    beside it."""
+def metric_columns(
+    reward: Reward | None, extrinsic_weight: float = 0.0, physics: Physics = "host"
+) -> tuple[str, ...]:
+    """The header of metrics.csv for a run with this reward, with so much of the environment's
+    beside it, and with environments that are stepped there."""
     own = reward.metric_names if reward is not None else ()
     both = REWARD_COLUMNS if extrinsic_weight else ()
-    return (*METRIC_COLUMNS, "target_mean", "temperature_loss", *both, *own)
+    faults = () if physics == "host" else (FAULTS,)
+    return (*METRIC_COLUMNS, "target_mean", "temperature_loss", *both, *own, *faults)

@@ -24,12 +24,15 @@ from element_rl.runs.watching import COMPILING, Interrupted, Progress, Watcher
 from element_rl.storage.trees import tree_to_arrays
 from element_rl.training.loop import final_metrics_of, part, summary_of, tree_of
 from element_rl.training.measures import MetricsSink
-from element_rl.training.off_policy.collecting import MakeCollector, process_collector
+from element_rl.training.off_policy.collecting import MakeCollector, usual_collector
 from element_rl.training.off_policy.config import ExploreConfig
 from element_rl.training.off_policy.learner import Learner
 from element_rl.training.off_policy.measures import ChunkMeasures
 from element_rl.training.off_policy.warm_up import warm_up_for
 from element_rl.training.settings import agent_seeds
+
+WORLDS = "worlds"  # arrays of a checkpoint: environments on the device
+FAULTS = "world_faults"  # times that the physics of an agent's worlds has failed so far
 
 
 class Explorer:
@@ -41,15 +44,15 @@ class Explorer:
         spec: EnvSpec,
         reward: Reward | None,  # None: they act at random and learn nothing
         run: RunFolder | None,  # None: nothing is written
-        make_collector: MakeCollector = process_collector,
+        make_collector: MakeCollector = usual_collector,
         warm_up: WarmUp | None = None,  # of calibrated states, where another has made it
     ) -> None:
         self.config, self.spec, self.run = config, spec, run
         self.seeds = agent_seeds(config)
         self.learns, self.learn_start = reward is not None, config.learner.learn_start
-        self.warm_up = warm_up or warm_up_for(config, spec, run)
+        self.warm_up = warm_up or warm_up_for(config, spec, run, make_collector)
         # Enough where nobody learns.
-        smallest = config.envs_per_agent * 2 * (spec.max_episode_steps + 1) + 2 * config.chunk_steps
+        smallest = config.num_envs * 2 * (spec.max_episode_steps + 1) + 2 * config.chunk_steps
         self.learner = Learner(
             spec,
             reward or make_reward("extrinsic"),
@@ -58,19 +61,20 @@ class Explorer:
             config.replay_size if self.learns else smallest,
             config.chunk_steps,
             config.steps,
-            config.envs_per_agent,
+            config.num_envs,
             config.extrinsic_weight,
             self.warm_up,
+            config.updates_per_chunk,
         )
-        self.measures = ChunkMeasures(spec, len(self.seeds), config.envs_per_agent)
-        self.parameters = self.learner.parameters()
+        self.measures = ChunkMeasures(spec, len(self.seeds), config.num_envs)
+        self.parameters: dict[str, Any] = self.learner.parameters()
         shapes = {name: array.shape[1:] for name, array in self.parameters.items()}
         self.collector = make_collector(config, spec, shapes if self.learns else None)
         if self.learns:
             self.collector.set_parameters(self.parameters)
         self._unsettled: Chunk | None = None  # the latest chunk, until it is in the replay
         self.chunk = 0  # chunks done
-        self.episode_index = np.zeros(len(self.seeds) * config.envs_per_agent, np.int64)
+        self.episode_index = np.zeros(len(self.seeds) * config.num_envs, np.int64)
         self.seconds = 0.0  # of training, over all resumptions
         self.metrics = MetricsSink(run)
 
@@ -159,8 +163,7 @@ class Explorer:
     def _will_learn(self) -> bool:
         """By the time the longest possible episode is over, every agent has transitions to learn
         from."""
-        longest = self.spec.max_episode_steps * self.config.envs_per_agent
-        return self.learns and self.step >= max(self.learn_start, longest)
+        return self.learns and self.step >= max(self.learn_start, self.collector.first_end)
 
     def train_chunk(self) -> None:
         """One turn of Algorithm 3: while the agents act (lines 7–9), store and observe what they
@@ -172,7 +175,8 @@ class Explorer:
         if self._will_learn():
             metrics, parameters = self.learner.update()
             self.measures.see_update(metrics)
-            self.parameters = jax.device_get(parameters)
+            here = self.collector.on_device
+            self.parameters = parameters if here else jax.device_get(parameters)
             self.collector.set_parameters(self.parameters)
         self._unsettled = self.collector.wait()
         self.chunk += 1
@@ -228,9 +232,11 @@ class Explorer:
         }
         self.run.save_checkpoint(
             self.step,
-            self.parameters,
+            jax.device_get(self.parameters),
             self.measures.counts.visits if self.measures.counts.mapped else None,
-            arrays | tree_to_arrays(state, "learner"),
+            arrays
+            | tree_to_arrays(state, "learner")
+            | tree_to_arrays(self.collector.snapshot(), WORLDS),
             {"step": self.step, "seconds": self.seconds},
             self.learner.save_memories if self.learner.host_memories else None,
         )
@@ -255,13 +261,21 @@ class Explorer:
             self.learner.load_memories(folder)
         self._act_as_learned()
         self.run.truncate_metrics(self.step)
-        self.collector.resume(self.episode_index, self._running_actions())
+        if (worlds := self.collector.snapshot()) is not None:
+            self.collector.restore(tree_of(worlds, arrays, WORLDS))
+        else:
+            self.collector.resume(self.episode_index, self._running_actions())
 
     def summary(self) -> dict[str, Any]:
         """What the run came to, per seed."""
         config = self.config
-        window = {"update_interval": config.update_interval, "update_steps": config.update_steps}
-        return summary_of(self, config.env, config.reward, self.seconds, self.rate(), window)
+        facts: dict[str, Any] = {
+            "update_interval": config.update_interval,
+            "update_steps": config.update_steps,
+        }
+        if (faults := self.collector.faults()) is not None:
+            facts |= {"physics": config.physics, FAULTS: faults.tolist()}
+        return summary_of(self, config.env, config.reward, self.seconds, self.rate(), facts)
 
     def final_metrics(self, share: float = FINAL_SHARE) -> dict[str, list[Any]]:
         """Coverage at the end, the best episode; entropy, return and episode length averaged over
@@ -279,11 +293,15 @@ class Explorer:
         entropies = np.asarray(self.learner.evaluation_entropies(*latest))
         timing = {"env_steps_per_second": self.rate(), "wall_seconds": self.seconds}
         sizes = self.learner.memory_sizes()
-        self.metrics.add(self.measures.rows(self.step, self.seeds, entropies, sizes, timing))
+        rows = self.measures.rows(self.step, self.seeds, entropies, sizes, timing)
+        if (faults := self.collector.faults()) is not None:
+            for row, number in zip(rows, faults.tolist(), strict=True):
+                row[FAULTS] = number
+        self.metrics.add(rows)
 
     def _running_actions(self) -> list[np.ndarray]:
         """Of the episode that runs in each environment."""
-        action, num_envs = self.learner.state.replay.action, self.config.envs_per_agent
+        action, num_envs = self.learner.state.replay.action, self.config.num_envs
         return [
             np.asarray(action[row // num_envs, self.learner.ledger.running_slots(row)])
             for row in range(len(self.episode_index))

@@ -54,8 +54,10 @@ class Learner:
         num_envs: int = 1,
         extrinsic_weight: float = 0.0,
         warm_up: WarmUp | None = None,  # of calibrated states
+        num_updates: int | None = None,  # after a chunk; as many as it has steps, unless told
     ) -> None:
-        self.spec, self.reward, self.agent, self.chunk_steps = spec, reward, agent, chunk_steps
+        self.spec, self.reward, self.agent = spec, reward, agent
+        self.num_updates = chunk_steps if num_updates is None else num_updates
         self.seeds = jnp.asarray(agent_seeds, jnp.uint32)
         capacity -= capacity % num_envs
         self.num_envs = num_envs
@@ -102,7 +104,7 @@ class Learner:
             donate_argnums=(0, 1),
         )
         update = partial(
-            programs.update, reward, agent, chunk_steps, extrinsic_weight=extrinsic_weight
+            programs.update, reward, agent, self.num_updates, extrinsic_weight=extrinsic_weight
         )
         self._update = jax.jit(update, donate_argnums=(0, 1))
         self._entropies, self._episode_states = (
@@ -123,7 +125,9 @@ class Learner:
         slots, finished = self.ledger.place(chunk.final, chunk.count)
         flags = np.stack([chunk.extrinsic_reward, chunk.terminated], axis=-1)
         records = [chunk.observation, chunk.action, flags, chunk.position]
-        together = np.concatenate(records, axis=-1, dtype=np.float32)  # one transfer, not five
+        on_host = isinstance(chunk.observation, np.ndarray)
+        # on the host for one transfer instead of five
+        together = (np if on_host else jnp).concatenate(records, axis=-1, dtype=np.float32)
         agents = len(self.seeds)
         together, slots = (
             together.reshape(agents, -1, together.shape[-1]),
@@ -150,7 +154,7 @@ class Learner:
             np.float32(self.anchor_halflife),
         )
         self.state = self.state._replace(agents=agents, rewards=rewards)
-        self.updates += self.chunk_steps
+        self.updates += self.num_updates
         return metrics, parameters
 
     def parameters(self) -> dict[str, np.ndarray]:

@@ -32,14 +32,18 @@ class ChunkMeasures:
 
     def see_chunk(self, chunk: Chunk, finished: Sequence[FinishedEpisode]) -> None:
         """Count visits, returns and episodes of a chunk."""
-        environments, rows = chunk.final.shape
+        rows = chunk.final.shape[1]
         if self.counts.mapped:
             valid = np.arange(rows)[None, :] < chunk.count[:, None]
             agents = np.nonzero(valid)[0] // self.num_envs
             self.counts.visit(agents, coverage_cell(self.spec, chunk.position)[valid])
+        some = (chunk.final & (np.arange(rows)[None, :] < chunk.count[:, None])).any(axis=1)
+        for count in np.unique(chunk.count[~some]).tolist():
+            alike = ~some & (chunk.count == count)
+            self.running_return[alike] += chunk.extrinsic_reward[alike, :count].sum(axis=1)
         # environment by environment, as the rows are
         episodes = iter(finished)
-        for row in range(environments):
+        for row in np.flatnonzero(some).tolist():
             for task_return in self._returns(row, chunk):
                 episode = next(episodes)
                 self.counts.end_episode(episode.agent, task_return, episode.length)

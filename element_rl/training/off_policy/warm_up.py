@@ -1,20 +1,21 @@
-"""The warm-up of a run: a few episodes of random actions, which tell the units of its states.
+"""The warm-up of a run: random actions before it begins, which tell the units of its states.
 
 They depend on the environment alone, not on the seeds of the agents, so that all agents and all
 rewards measure in the same units. The rows are stored with the run (`warm_up.safetensors`): whoever
 looks at its states later, perhaps with another version of the simulator, takes these.
 """
 
+import contextlib
+import dataclasses
+
 import numpy as np
 
-from element_rl.acting.episode import record_episode
-from element_rl.acting.policies import RandomPolicy
 from element_rl.encoders.state import WarmUp
-from element_rl.envs.make import make_env
 from element_rl.envs.spec import EnvSpec
 from element_rl.runs.folder import RunFolder
 from element_rl.storage.files import read_arrays, write_arrays
-from element_rl.training.off_policy.config import ExploreConfig, parsed_options
+from element_rl.training.off_policy.collecting import MakeCollector, usual_collector
+from element_rl.training.off_policy.config import ExploreConfig
 
 WARM_UP = "warm_up.safetensors"
 WARM_UP_STEPS = 2_000  # of random actions
@@ -23,7 +24,10 @@ SEED = 0
 
 
 def warm_up_for(
-    config: ExploreConfig, spec: EnvSpec, run: RunFolder | None = None
+    config: ExploreConfig,
+    spec: EnvSpec,
+    run: RunFolder | None = None,
+    make_collector: MakeCollector = usual_collector,
 ) -> WarmUp | None:
     """The warm-up of a run, made and stored where it has none yet; None where its states are
     raw."""
@@ -32,7 +36,7 @@ def warm_up_for(
     stored = None if run is None else stored_warm_up(run)
     if stored is not None:
         return stored
-    warm_up = act_at_random(config, spec)
+    warm_up = act_at_random(config, spec, make_collector)
     if run is not None:
         write_arrays(run.path / WARM_UP, warm_up._asdict())
     return warm_up
@@ -44,19 +48,20 @@ def stored_warm_up(run: RunFolder) -> WarmUp | None:
     return WarmUp(**read_arrays(file)[0]) if file.exists() else None
 
 
-def act_at_random(config: ExploreConfig, spec: EnvSpec) -> WarmUp:
-    """Episodes of random actions until there are `WARM_UP_STEPS`; every other row of them."""
-    env = make_env(spec.name, **parsed_options(config))
-    policy = RandomPolicy(env.action_space)
-    observations: list[np.ndarray] = []
-    positions: list[np.ndarray] = []
-    lengths: list[int] = []
-    while sum(lengths) * EVERY < WARM_UP_STEPS:
-        seed = [SEED, len(lengths)]
-        episode = record_episode(spec, env, policy, seed, deterministic=False)
-        observations.append(episode.observations[::EVERY])
-        positions.append(episode.positions[::EVERY].astype(np.float32))
-        lengths.append(len(observations[-1]))
-    env.close()
-    numbers = np.repeat(np.arange(len(lengths)), lengths)
-    return WarmUp(np.concatenate(observations), np.concatenate(positions), numbers)
+def act_at_random(config: ExploreConfig, spec: EnvSpec, make_collector: MakeCollector) -> WarmUp:
+    """`WARM_UP_STEPS` random actions of one agent; every other row of them."""
+    alone = dataclasses.replace(
+        config,
+        seed=SEED,
+        seeds=1,
+        envs_per_agent=1,
+        chunk_steps=WARM_UP_STEPS,
+        workers=config.workers if config.physics != "host" or config.workers == 0 else 1,
+    )
+    with contextlib.closing(make_collector(alone, spec, None)) as collector:
+        collector.start(0, None)
+        chunk = collector.wait()
+        ends = np.cumsum(chunk.final[0]) - chunk.final[0]
+        rows = slice(0, int(chunk.count[0]), EVERY)
+        parts = (chunk.observation[0], chunk.position[0], ends)
+        return WarmUp(*(np.array(part)[rows] for part in parts))

@@ -378,6 +378,8 @@ def test_explorer_learns_nothing_before_there_is_something_to_learn_from() -> No
 class Counting:
     """A collector without environments: episodes of 20 steps, paid 1 each, in the first cell."""
 
+    on_device = False
+
     def __init__(self, config: ExploreConfig, spec: EnvSpec, shapes: dict | None) -> None:
         self.spec, self.rows = spec, config.seeds * config.envs_per_agent
         self.shapes, self.calls, self.episodes = shapes, [], 0
@@ -406,6 +408,19 @@ class Counting:
             count=np.full(self.rows, 21 * (self.steps // 20), np.int32),
             episode_index=np.full(self.rows, self.episodes, np.int64),
         )
+
+    @property
+    def first_end(self) -> int:
+        return self.spec.max_episode_steps
+
+    def snapshot(self) -> None:
+        return None
+
+    def restore(self, snapshot: Any) -> None:
+        raise NotImplementedError
+
+    def faults(self) -> None:
+        return None
 
     def resume(self, episode_indices: np.ndarray, actions: list[np.ndarray]) -> np.ndarray:
         self.episodes = int(episode_indices[0])

@@ -16,6 +16,7 @@ from element_rl.evaluate.entropies import entropy_measure, entropy_of
 from element_rl.runs.folder import RunFolder
 from element_rl.runs.watching import Interrupted
 from element_rl.storage.files import read_json, write_json
+from element_rl.training.off_policy.collecting import usual_collector
 from element_rl.training.off_policy.config import ExploreConfig, resolved
 from element_rl.training.off_policy.explore import explore
 from element_rl.training.off_policy.explorer import Explorer
@@ -70,7 +71,7 @@ def test_the_warm_up_is_stored_and_every_state_is_in_its_units(finished: RunFold
     assert warm_up.observation.shape[1] == 2
     assert 1_000 <= len(warm_up.observation) < 1_100
     settings = resolved(CAR)
-    fresh = act_at_random(settings.config, settings.spec)
+    fresh = act_at_random(settings.config, settings.spec, usual_collector)
     for stored, again in zip(warm_up, fresh, strict=True):
         np.testing.assert_array_equal(stored, again)
     with Explorer(*settings, reopen_run(CAR, finished.path)) as explorer:

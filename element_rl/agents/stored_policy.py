@@ -1,0 +1,21 @@
+"""Stored policies in JAX, for acting on the device: what `acting.host_policy` computes in NumPy."""
+
+from collections.abc import Mapping
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from element_rl.agents.networks import Actor, network_from, squashed_gaussian
+
+NOISE = "exploration_noise"  # the array that tells TD3's policies from SAC's
+
+
+def policy_actions(
+    parameters: Mapping[str, Array], observation: Float[Array, "B O"], noise: Float[Array, "B A"]
+) -> Float[Array, "B A"]:
+    """Actions in [-1, 1] of one agent's stored policy; noise ~ N(0, 1)."""
+    network = network_from(parameters)
+    if NOISE in parameters:
+        return jnp.clip(jnp.tanh(network(observation)) + parameters[NOISE] * noise, -1.0, 1.0)
+    mean, log_std = Actor(network)(observation)
+    return squashed_gaussian(mean, log_std, noise)[0]

@@ -1,0 +1,52 @@
+"""Worlds on the device by the name of an environment."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import gymnasium
+
+from element_rl.envs.make import make_env
+from element_rl.envs.spec import EnvSpec
+from element_rl.worlds.contract import Worlds
+from element_rl.worlds.functional import FunctionalWorlds
+from element_rl.worlds.point_maze import PointMazeWorlds
+
+Physics = Literal["host", "warp", "jax"]
+"""Who steps environments: worker processes on the host, MuJoCo Warp, or a JAX program."""
+
+
+def make_worlds(physics: Physics, spec: EnvSpec, env_options: Mapping[str, Any]) -> Worlds:
+    """The worlds of an environment, or a ValueError that says why there are none."""
+    return _MAKERS[physics](spec, env_options)
+
+
+def _jax_worlds(spec: EnvSpec, env_options: Mapping[str, Any]) -> Worlds:
+    if spec.name == "PointMaze-v0":
+        return PointMazeWorlds(spec)
+    env = make_env(spec.name, **env_options)
+    try:
+        functional = _functional_of(env)
+    finally:
+        env.close()
+    if functional is None:
+        raise ValueError(
+            f"--physics jax is for environments with pure functions, such as PointMaze-v0 or "
+            f"phys2d/Pendulum-v0, and {spec.name} has none (docs/worlds.md): leave it out, or take "
+            "--physics warp for a MuJoCo robot."
+        )
+    worlds = FunctionalWorlds(spec, functional)
+    return worlds
+
+
+def _functional_of(env: gymnasium.Env) -> Any:
+    return getattr(env.unwrapped, "func_env", None)
+
+
+def _warp_worlds(spec: EnvSpec, env_options: Mapping[str, Any]) -> Worlds:
+    raise ValueError(f"--physics warp does not take {spec.name}.")
+
+
+_MAKERS: dict[str, Callable[[EnvSpec, Mapping[str, Any]], Worlds]] = {
+    "jax": _jax_worlds,
+    "warp": _warp_worlds,
+}
