@@ -40,6 +40,11 @@ def summary_table(summary: dict[str, Any]) -> None:
     if saturation:
         share, of_reward = float(np.mean(saturation)), summary.get("reward_entropy")
         sentences.append(evaluation_sentence(share, of_reward))
+    if faults := sum(summary.get("world_faults", ())):
+        sentences.append(
+            f"The physics failed {counted(faults, 'time')}; each time that one world was reset "
+            "(docs/worlds.md)."
+        )
     for sentence in filter(None, sentences):
         Console().print(sentence, style="bold", highlight=False)
     together = f" of all {seeds} seeds together" if seeds > 1 else ""

@@ -25,7 +25,7 @@ from element_rl.runs.folder import RunFolder
 from element_rl.runs.kinds import stored_settings
 from element_rl.storage.settings import named_values, settings_from_json
 from element_rl.training.settings import check_numbers, usual_log_every
-from element_rl.worlds.making import Physics
+from element_rl.worlds.making import Physics, make_worlds
 
 SMALLEST_CHUNK = 8
 # With worlds on the device, unless the user says it (docs/worlds.md).
@@ -219,6 +219,8 @@ def resolved(config: ExploreConfig | Resolved, run: RunFolder | None = None) -> 
             config = dataclasses.replace(config, state_units=begun.state_units)
     options = parsed_options(config)
     spec = describe(config.env, config.position, config.bounds, "vectors", **options)
+    if config.physics != "host":
+        make_worlds(config.physics, spec, options)  # refuses what it cannot take
     if can_fall(spec.name) and HEALTH_OPTION not in parsed_options(config):
         # said, so that a random policy beside it has the same
         ends = "true" if config.reward == "extrinsic" else "false"
