@@ -6,8 +6,8 @@
     Reacher                 −w_d |fingertip − target| − w_c |a|²                 never
     Pusher                  −w_n |object − tip| − w_d |object − goal| − w_c |a|² never
 
-Departures from Gymnasium: it draws the Reacher's target until one lies in the disc; here it is drawn
-from the disc at once, which is the same distribution.
+Departures from Gymnasium: it draws the Reacher's target until one lies in the disc; here it is
+drawn from the disc at once, which is the same distribution.
 """
 
 from typing import Any
@@ -17,7 +17,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from element_rl.worlds.robot_task import Judged, Moment, RobotTask, noise_around, noisy_start, squares
+from element_rl.worlds.robot_task import (
+    Judged,
+    Moment,
+    RobotTask,
+    noise_around,
+    noisy_start,
+    squares,
+)
 
 TILTED = 0.2  # radians
 FALLEN = 1.0  # height of the tip
@@ -79,7 +86,9 @@ def reacher(env: Any) -> RobotTask:
     def observe(moment: Moment) -> Float[Array, "L O"]:
         qpos, qvel = moment["qpos"], moment["qvel"]
         angles = [jnp.cos(qpos[:, :2]), jnp.sin(qpos[:, :2])]
-        return jnp.concatenate([*angles, qpos[:, 2:], qvel[:, :2], to_target(moment)[:, :2]], axis=1)
+        return jnp.concatenate(
+            [*angles, qpos[:, 2:], qvel[:, :2], to_target(moment)[:, :2]], axis=1
+        )
 
     def judge(moment: Moment, velocity: Float[Array, " L"], action: Float[Array, "L A"]) -> Judged:
         distance = jnp.sqrt(squares(to_target(moment)))
@@ -130,7 +139,7 @@ def pusher(env: Any) -> RobotTask:
 def _away_from_goal(key: PRNGKeyArray) -> Float[Array, "2"]:
     """Uniform in −0.3 ≤ x ≤ 0, |y| ≤ 0.2, and no nearer to the goal than `FREE_OF_OBJECTS`: drawn
     until it is."""
-    low, high = np.float32((-0.3, -0.2)), np.float32((0.0, 0.2))
+    low, high = np.array([-0.3, -0.2], np.float32), np.array([0.0, 0.2], np.float32)
 
     def draw(tries: Array) -> Float[Array, "2"]:
         return jax.random.uniform(jax.random.fold_in(key, tries), (2,), minval=low, maxval=high)

@@ -51,7 +51,11 @@ def noisy_start(env: Any, normal_velocity: bool = False) -> Start:
     """Uniform noise around the initial positions and velocities; normal on velocities if so
     said."""
     return noise_around(
-        env.init_qpos, env.init_qvel, env._reset_noise_scale, env._reset_noise_scale, normal_velocity
+        env.init_qpos,
+        env.init_qvel,
+        env._reset_noise_scale,
+        env._reset_noise_scale,
+        normal_velocity,
     )
 
 
@@ -63,7 +67,7 @@ def noise_around(
     normal_velocity: bool = False,
 ) -> Start:
     """The same around any state."""
-    middle = qpos.astype(np.float32), qvel.astype(np.float32)
+    middle = jnp.asarray(qpos, jnp.float32), jnp.asarray(qvel, jnp.float32)
 
     def start(key: PRNGKeyArray) -> tuple[Float[Array, " Q"], Float[Array, " V"]]:
         position_key, velocity_key = jax.random.split(key)

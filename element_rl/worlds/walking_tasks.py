@@ -204,9 +204,7 @@ def humanoid_standup(env: Any) -> RobotTask:
 def _humanoid_parts(env: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Arrays in the observation, and all that are read: the reward needs the external forces."""
     names = ("cinert", "cvel", "qfrc_actuator", "cfrc_ext")
-    seen = tuple(
-        name for name in names if getattr(env, f"_include_{name}_in_observation") is True
-    )
+    seen = tuple(name for name in names if getattr(env, f"_include_{name}_in_observation") is True)
     return seen, (*seen, *({"cfrc_ext"} - set(seen)))
 
 

@@ -6,8 +6,8 @@ normal n,
     t₁ = (a − n (n·a)) / |a − n (n·a)|        t₂ = n × t₁
 
 MuJoCo Warp does the same where |a − n (n·a)| ≥ 0.5, and takes the world's y otherwise, that is for
-capsules steeper than 60°. Friction cones are pyramids, which feel how they are turned: an Ant's legs
-would slip in other directions. `align_capsules` is a contact filter of MuJoCo Warp, called after
+capsules steeper than 60°. Friction cones are pyramids, which feel how they are turned: an Ant's
+legs would slip in other directions. `align_capsules` is a contact filter of MuJoCo Warp, called after
 every collision detection, that writes C's frame (measured in docs/results/warp-parity.md).
 
     room for        contacts                          rows of constraints
@@ -19,7 +19,11 @@ from typing import Any, NamedTuple, no_type_check
 
 import mujoco
 import numpy as np
-import warp as wp
+from jaxtyping import Int
+
+from element_rl.worlds.warp_loading import import_warp
+
+wp, _ = import_warp()
 
 MOST_CONTACTS = 256  # room for each world, of models with many geoms
 MOST_ROWS = 256
@@ -97,17 +101,16 @@ def align_capsules(model: Any, data: Any) -> None:
     )
 
 
-def room_for(model: mujoco.MjModel, pairs: np.ndarray) -> Room:
+def room_for(model: mujoco.MjModel, pairs: Int[np.ndarray, "N 2"]) -> Room:
     """Room for a world of this model, whose geoms can meet in these pairs [N, 2].
 
     A world whose numbers are no longer finite passes every filter of the broad phase, so that each
     pair needs a place: then no world can take another's.
     """
-    touches = [_touches(model, first, second) for first, second in pairs]
+    touches = [_touches(model, *pair) for pair in pairs.tolist()]
     contacts = sum(touches)
     rows = sum(
-        most * _rows(model, first, second)
-        for most, (first, second) in zip(touches, pairs, strict=True)
+        most * _rows(model, *pair) for most, pair in zip(touches, pairs.tolist(), strict=True)
     )
     rows += 6 * model.neq + int(model.jnt_limited.sum()) + int(model.tendon_limited.sum())
     rows += int((model.dof_frictionloss > 0).sum()) + int((model.tendon_frictionloss > 0).sum())

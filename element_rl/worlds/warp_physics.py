@@ -4,8 +4,8 @@
     after = physics.step(qpos, qvel, warmstart, action)       [L, nq], [L, nv], [L, nv], [L, nu]
 
 A step copies the arrays into Warp's own, makes ``frame_skip`` steps of the physics and copies out
-what is asked for; nothing else of Warp's arrays outlives it, so that the arrays are all that a world
-is. Numbers are float32, whatever JAX is set to.
+what is asked for; nothing else of Warp's arrays outlives it, so that the arrays are all that a
+world is. Numbers are float32, whatever JAX is set to.
 
 **Where it runs.** On JAX's default device when the program is traced: an NVIDIA GPU, or the CPU.
 On a GPU a step is one CUDA graph, captured once and given new addresses at each call
@@ -25,23 +25,17 @@ asks for PGS, which Warp lacks (Humanoid, HumanoidStandup). How far that leads i
 docs/results/warp-parity.md.
 """
 
-import functools
 import inspect
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import mujoco
-import numpy as np
 from jaxtyping import Array, Bool, Float, Shaped
 
-MISSING_EXTRA = (
-    "Physics by MuJoCo Warp needs the packages mujoco-warp and warp-lang: "
-    "pip install 'element-rl[warp]'."
-)
+from element_rl.worlds.warp_loading import import_warp, warp_device
+
 HUGE = 1e10  # C MuJoCo gives up beyond it, too (mjMAXVAL)
 AFTER_CONSTRAINTS = ("cfrc_ext",)  # arrays that `rne_postconstraint` fills
 
@@ -115,13 +109,14 @@ class _Calls(NamedTuple):
 
 
 def _calls(physics: WarpPhysics, worlds: int, device: Any) -> _Calls:
-    from element_rl.worlds.warp_contacts import align_capsules, room_for
-
     wp, mjw = import_warp()
+    from element_rl.worlds.warp_contacts import align_capsules, room_for  # has kernels
+
     with wp.ScopedDevice(device):
         model = mjw.put_model(physics.model)
         model.opt.warn_overflow = 0  # it is told by `faulty`
-        model.opt.graph_conditional = device.is_cuda and wp.is_conditional_graph_supported()
+        # otherwise the solver makes all iterations that it may make
+        model.opt.graph_conditional = device.is_cpu or wp.is_conditional_graph_supported()
         model.callback.contactfilter = align_capsules
         room = room_for(physics.model, model.nxn_geom_pair_filtered.numpy().reshape(-1, 2))
         data = mjw.make_data(physics.model, worlds, nconmax=room.contacts, njmax=room.rows)
@@ -179,7 +174,9 @@ def _callable(
     called: Callable[..., Sequence[Array]] = wp.jax_callable(
         function,
         num_outputs=len(made),
-        output_dims=dict(zip(names[len(given) :], (a.shape for a in like[len(given) :]), strict=True)),
+        output_dims=dict(
+            zip(names[len(given) :], (a.shape for a in like[len(given) :]), strict=True)
+        ),
         graph_mode=modes.WARP_STAGED if device.is_cuda else modes.NONE,
         vmap_method=None,
     )
@@ -203,8 +200,8 @@ def taken_model(model: mujoco.MjModel) -> mujoco.MjModel:
     state = mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_PHYSICS)
     if state != model.nq + model.nv or model.nmocap:
         raise ValueError(
-            "Worlds on the device take models whose state is positions and velocities; this one has "
-            "activations, delays or bodies moved by hand."
+            "Worlds on the device take models whose state is positions and velocities; this one "
+            "has activations, delays or bodies moved by hand."
         )
     if model.opt.solver == mujoco.mjtSolver.mjSOL_PGS:
         model.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
@@ -214,32 +211,3 @@ def taken_model(model: mujoco.MjModel) -> mujoco.MjModel:
     except (NotImplementedError, ValueError) as error:
         raise ValueError(f"MuJoCo Warp does not take this model: {error}") from error
     return model
-
-
-@functools.cache
-def import_warp() -> tuple[Any, Any]:
-    """The modules warp and mujoco_warp. Warp greets and reports each kernel; it is told not to,
-    unless someone has loaded it before."""
-    first = "warp" not in sys.modules
-    try:
-        import warp as wp
-
-        if first:
-            wp.config.log_level = wp.LOG_ERROR
-        import mujoco_warp as mjw
-    except ImportError as error:
-        raise ValueError(MISSING_EXTRA) from error
-    return wp, mjw
-
-
-def warp_device() -> Any:
-    """Warp's name for the device that JAX computes on."""
-    wp, _ = import_warp()
-    chosen = jax.config.jax_default_device or jax.devices()[0]
-    device = jax.devices(chosen)[0] if isinstance(chosen, str) else chosen
-    if device.platform not in ("cpu", "gpu", "cuda"):
-        raise ValueError(
-            f"MuJoCo Warp runs on NVIDIA GPUs and on the CPU, not on {device.platform}: set "
-            "JAX_PLATFORMS=cpu."
-        )
-    return wp.device_from_jax(device)

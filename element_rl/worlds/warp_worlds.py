@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Key
 
 from element_rl.envs.make import describe, make_env
 from element_rl.envs.names import gymnasium_id, registered_name
@@ -43,7 +43,8 @@ from element_rl.worlds.walking_tasks import (
     swimmer,
     walker2d,
 )
-from element_rl.worlds.warp_physics import AFTER_CONSTRAINTS, WarpPhysics, import_warp
+from element_rl.worlds.warp_loading import import_warp
+from element_rl.worlds.warp_physics import AFTER_CONSTRAINTS, WarpPhysics
 
 TASKS: dict[str, Callable[[Any], RobotTask]] = {
     "Ant-v5": ant,
@@ -88,7 +89,7 @@ class WarpWorlds:
     physics: WarpPhysics
     step_seconds: float
 
-    def reset(self, keys: PRNGKeyArray) -> tuple[RobotState, Seen]:
+    def reset(self, keys: Key[Array, " L"]) -> tuple[RobotState, Seen]:
         """Every world begins an episode."""
         qpos, qvel = jax.vmap(self.task.start)(keys)
         moment = self._first_moment(qpos, qvel)
@@ -187,6 +188,6 @@ def _refuse_position(spec: EnvSpec, task: RobotTask, physics: WarpPhysics) -> No
     if unknown:
         there = f"{', '.join(told)}, or " if told else ""
         raise ValueError(
-            f"Worlds on the device have no {', '.join(unknown)} of {spec.name}: name {there}columns "
-            "of the observation with --position."
+            f"Worlds on the device have no {', '.join(unknown)} of {spec.name}: name {there}"
+            "columns of the observation with --position."
         )
