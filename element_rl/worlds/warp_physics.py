@@ -49,13 +49,21 @@ class After(NamedTuple):
 
 
 class WarpPhysics:
-    """A model's physics; ``reads`` names arrays of MuJoCo's data besides qpos and qvel."""
+    """A model's physics; ``reads`` names arrays of MuJoCo's data besides qpos and qvel.
+    ``aligned``: contacts of capsules with a plane as C MuJoCo has them (`warp_contacts`); without
+    it their frames are Warp's own, to measure what that does."""
 
-    def __init__(self, model: mujoco.MjModel, frame_skip: int, reads: Sequence[str] = ()) -> None:
-        import_warp()
+    def __init__(
+        self,
+        model: mujoco.MjModel,
+        frame_skip: int,
+        reads: Sequence[str] = (),
+        aligned: bool = True,
+    ) -> None:
         self.model = taken_model(model)
         self.frame_skip = frame_skip
         self.reads = tuple(reads)
+        self.aligned = aligned
         self._calls: dict[tuple[int, str], _Calls] = {}
         self._lock = threading.Lock()
 
@@ -117,7 +125,8 @@ def _calls(physics: WarpPhysics, worlds: int, device: Any) -> _Calls:
         model.opt.warn_overflow = 0  # it is told by `faulty`
         # otherwise the solver makes all iterations that it may make
         model.opt.graph_conditional = device.is_cpu or wp.is_conditional_graph_supported()
-        model.callback.contactfilter = align_capsules
+        if physics.aligned:
+            model.callback.contactfilter = align_capsules
         room = room_for(physics.model, model.nxn_geom_pair_filtered.numpy().reshape(-1, 2))
         data = mjw.make_data(physics.model, worlds, nconmax=room.contacts, njmax=room.rows)
 
