@@ -10,6 +10,7 @@ from element_rl.envs.spec import EnvSpec
 from element_rl.worlds.contract import Worlds
 from element_rl.worlds.functional import FunctionalWorlds
 from element_rl.worlds.point_maze import PointMazeWorlds
+from element_rl.worlds.warp_worlds import warp_worlds
 
 Physics = Literal["host", "warp", "jax"]
 """Who steps environments: worker processes on the host, MuJoCo Warp, or a JAX program."""
@@ -34,8 +35,7 @@ def _jax_worlds(spec: EnvSpec, env_options: Mapping[str, Any]) -> Worlds:
             f"phys2d/Pendulum-v0, and {spec.name} has none (docs/worlds.md): leave it out, or take "
             "--physics warp for a MuJoCo robot."
         )
-    worlds = FunctionalWorlds(spec, functional)
-    return worlds
+    return FunctionalWorlds(spec, functional)
 
 
 def _functional_of(env: gymnasium.Env) -> Any:
@@ -43,7 +43,7 @@ def _functional_of(env: gymnasium.Env) -> Any:
 
 
 def _warp_worlds(spec: EnvSpec, env_options: Mapping[str, Any]) -> Worlds:
-    raise ValueError(f"--physics warp does not take {spec.name}.")
+    return warp_worlds(spec.name, env_options, spec)
 
 
 _MAKERS: dict[str, Callable[[EnvSpec, Mapping[str, Any]], Worlds]] = {

@@ -130,3 +130,34 @@ def test_what_cannot_be_is_refused_in_one_sentence(capsys: pytest.CaptureFixture
         printed = capsys.readouterr().err.strip()
         assert sentence in printed
         assert len(printed.splitlines()) == 1
+
+
+HOPPER = dataclasses.replace(
+    MAZE,
+    env="Hopper-v5",
+    physics="warp",
+    steps=256,
+    seeds=1,
+    replay_size=1_000,
+    log_every=64,
+    checkpoint_every=64,
+    update_interval=40,
+    update_steps=20,
+    random_seeds=0,
+    env_options=("max_episode_steps=20", "terminate_when_unhealthy=true"),
+)
+
+
+def test_robots_by_warp_are_interrupted_and_resumed(tmp_path: Path) -> None:
+    """MuJoCo Warp on the CPU: the same path as on a GPU, and the same numbers twice."""
+    whole, parted = (create_run(HOPPER, tmp_path / name) for name in ("whole", "parted"))
+    explore(HOPPER, whole)
+    asked = iter([False, True])
+    with pytest.raises(Interrupted):
+        explore(HOPPER, parted, stop=lambda: next(asked))
+    explore(HOPPER, reopen_run(HOPPER, parted.path), resume=True)
+    assert_same(outcome(whole), outcome(parted))
+    summary = whole.read_summary()
+    assert summary["physics"] == "warp"
+    assert summary["world_faults"] == [0]
+    assert summary["coverage"][0] > 1
