@@ -1,6 +1,8 @@
-"""`exact`, `graph` and `spaced` as objects that change in place: thin shells over their pure functions.
+"""`exact`, `graph` and `spaced` as objects that change in place: thin shells over their pure
+functions.
 
-The arrays double when they are full, but for those of `spaced`, which forgets instead. Batches are padded to the next power of two, so that however
+The arrays double when they are full, but for those of `spaced`, which is thinned instead. Batches
+are padded to the next power of two, so that however
 the sizes vary only a handful of programs is compiled.
 """
 
@@ -156,7 +158,7 @@ class SpacedMemory:
     kind: ClassVar[str] = "spaced"
 
     def __init__(self, dim: int, capacity: int = 8192, spacing: float | None = None) -> None:
-        check_spaced(capacity, spacing)
+        spaced.check_settings(capacity, spacing)
         self.dim = dim
         self._state = spaced.create(capacity, dim, spacing)
 
@@ -212,14 +214,6 @@ _insert_graph = jax.jit(graph.insert, static_argnums=4, donate_argnums=0)
 _query_graph = jax.jit(graph.query, static_argnames=("k", "config"))
 _insert_spaced = jax.jit(spaced.insert, donate_argnums=0)
 _query_spaced = jax.jit(spaced.query, static_argnames="k")
-
-
-def check_spaced(capacity: int, spacing: float | None) -> None:
-    """Refuses a spaced memory that could not hold two states, and a spacing that is none."""
-    if capacity < 2:
-        raise ValueError(f"A spaced memory needs room for at least 2 states, got {capacity}.")
-    if spacing is not None and not 0 < spacing < np.inf:
-        raise ValueError(f"The spacing of a memory must be positive and finite, got {spacing}.")
 
 
 def grown(state: Any, needed: int) -> Any:

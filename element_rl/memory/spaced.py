@@ -34,6 +34,7 @@ fewer dimensions than states have (docs/methods/element.md).
 Beyond the paper, which keeps all states of its update windows.
 """
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -62,6 +63,9 @@ class SpacedMemoryState(NamedTuple):
     spacing: Float[Array, ""]  # δ; 0 until it is known
 
 
+_Greedy = tuple[Array, Array, Array, Array]  # who is kept, visitors, who waits, how many are kept
+
+
 class _Offer(NamedTuple):
     """States that want to be kept."""
 
@@ -69,6 +73,14 @@ class _Offer(NamedTuple):
     values: Float[Array, " M"]
     ids: Int[Array, " M"]
     visitors: Int[Array, " M"]
+
+
+def check_settings(capacity: int, spacing: float | None) -> None:
+    """Refuses a spaced memory that could not hold two states, and a spacing that is none."""
+    if capacity < 2:
+        raise ValueError(f"A spaced memory needs room for at least 2 states, got {capacity}.")
+    if spacing is not None and not 0 < spacing < math.inf:
+        raise ValueError(f"The spacing of a memory must be positive and finite, got {spacing}.")
 
 
 def create(capacity: int, dim: int, spacing: float | None = None) -> SpacedMemoryState:
@@ -199,7 +211,7 @@ def _greedily(
     """
     room = memory.states.shape[0] - memory.size
 
-    def keep_one(carry: tuple[Array, ...]) -> tuple[Array, ...]:
+    def keep_one(carry: _Greedy) -> _Greedy:
         kept, visitors, waiting, number = carry
         first = jnp.argmax(waiting)
         distances = jnp.sqrt(squared_distances(offer.states, offer.states[first][None]))[:, 0]
@@ -213,7 +225,7 @@ def _greedily(
             number + 1,
         )
 
-    def more(carry: tuple[Array, ...]) -> Array:
+    def more(carry: _Greedy) -> Array:
         return jnp.any(carry[2]) & (carry[3] < room)
 
     start = (jnp.zeros_like(waiting), offer.visitors, waiting, jnp.zeros((), jnp.int32))

@@ -42,12 +42,11 @@ from element_rl.rewards.element import (
     ElementReward,
     Range,
     empty_range,
-    in_update_window,
     proposition_2_holds,
     unit_scaled,
     widened,
 )
-from element_rl.rewards.element_config import ElementConfig, states_remembered
+from element_rl.rewards.element_config import ElementConfig, in_update_window, states_remembered
 from element_rl.rewards.entropy_range import line, seen_episodes
 from element_rl.rewards.episode_nodes import Nodes, NodeStore
 from element_rl.rewards.interface import EntropyKernel, RewardSpec
@@ -80,6 +79,11 @@ class OnPolicyElementConfig:
     def __post_init__(self) -> None:
         merge = (self.merge_distance >= 0, "0 or more")
         check_settings(self, positive=("recent_rollouts",), merge_distance=merge)
+        if self.element.memory == "spaced":
+            raise ValueError(
+                "memory spaced is for learners from a replay; on rollouts choose auto, exact, "
+                "graph or hnsw: there merge_distance joins states that are close."
+            )
 
 
 class OnPolicyElementState(NamedTuple):
