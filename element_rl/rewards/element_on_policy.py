@@ -140,8 +140,10 @@ class OnPolicyElement:
 
     @property
     def update_window(self) -> dict[str, int]:
-        """U and T_u."""
+        """U and T_u; nothing where states are remembered all the time."""
         config = self.config.element
+        if config.remember == "always":
+            return {}
         return {"update_interval": config.update_interval, "update_steps": config.update_steps}
 
     def memory_size(self, state: OnPolicyElementState) -> int:

@@ -261,7 +261,8 @@ class Explorer:
         """What the run came to, per seed."""
         config = self.config
         window = {"update_interval": config.update_interval, "update_steps": config.update_steps}
-        return summary_of(self, config.env, config.reward, self.seconds, self.rate(), window)
+        facts = window if config.remember == "windows" else {"remember": config.remember}
+        return summary_of(self, config.env, config.reward, self.seconds, self.rate(), facts)
 
     def final_metrics(self, share: float = FINAL_SHARE) -> dict[str, list[Any]]:
         """Coverage at the end, the best episode; entropy, return and episode length averaged over
