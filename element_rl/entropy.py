@@ -30,7 +30,7 @@ which makes it comparable with the shares. docs/methods/element.md derives all t
 Defined everywhere, never NaN for finite states:
 - One state, or all states equal: Rényi and KDE give 0. An empty mask gives 0 in all three.
 - kNN: the distance of duplicates is 0 and its logarithm −∞, so radii are floored at
-  `SMALLEST_RADIUS`; a set of n ≤ k states uses its farthest neighbour (the n−1-th) for the k-th,
+  `smallest_radius`; a set of n ≤ k states uses its farthest neighbour (the n−1-th) for the k-th,
   with k replaced by n−1 throughout; one state gives 0. Asking statically for k ≥ N is an error.
 
 Departures from the paper: none in the formulas. Integer orders need no eigenvalues: tr(A²) is a
@@ -113,9 +113,10 @@ def knn_entropy(
     states: Float[Array, "N D"],
     k: int = 3,
     mask: Bool[Array, " N"] | None = None,
+    smallest_radius: float = SMALLEST_RADIUS,
 ) -> Float[Array, ""]:
     """Kozachenko–Leonenko entropy in nats (Eq. 4); a state is never its own neighbour."""
-    return _mean(knn_shares(states, k, mask), mask)
+    return _mean(knn_shares(states, k, mask, smallest_radius), mask)
 
 
 def renyi_shares(
@@ -171,6 +172,7 @@ def knn_shares(
     states: Float[Array, "N D"],
     k: int = 3,
     mask: Bool[Array, " N"] | None = None,
+    smallest_radius: float = SMALLEST_RADIUS,
 ) -> Float[Array, " N"]:
     """What each state adds to `knn_entropy`, in nats. 0 in the padding."""
     num_states, dim = states.shape
@@ -183,7 +185,7 @@ def knn_shares(
     nearest = -jax.lax.top_k(jnp.where(neighbour, -squared, -jnp.inf), k)[0]
     k_present = jnp.clip(count - 1, 1, k)  # a small set has fewer than k neighbours
     radii = jnp.sqrt(jax.lax.dynamic_index_in_dim(nearest, k_present - 1, axis=1, keepdims=False))
-    log_radii = jnp.log(jnp.maximum(jnp.where(mask & (count > 1), radii, 1.0), SMALLEST_RADIUS))
+    log_radii = jnp.log(jnp.maximum(jnp.where(mask & (count > 1), radii, 1.0), smallest_radius))
     log_unit_ball = dim / 2 * math.log(math.pi) - math.lgamma(dim / 2 + 1)
     log_count = jnp.log(jnp.maximum(count, 1).astype(states.dtype))
     # log(N V / k) + log k − Ψ(k): the two log k cancel.
@@ -246,6 +248,7 @@ def knn_variation(
     states: Float[Array, "N D"],
     k: int = 3,
     mask: Bool[Array, " N"] | None = None,
+    smallest_radius: float = SMALLEST_RADIUS,
 ) -> Float[Array, " N"]:
     """The first variation of Shannon's entropy at each state, in nats, with the density of
     `knn_entropy` for the true one. 0 in the padding.
@@ -256,7 +259,7 @@ def knn_variation(
     whether a state is there, not what it weighs. With the constant that makes the mean H (a
     convention, see above) these are the shares. Radii are floored as there.
     """
-    return knn_shares(states, k, mask)
+    return knn_shares(states, k, mask, smallest_radius)
 
 
 def shannon_from_eigenvalues(eigenvalues: Float[Array, " N"]) -> Float[Array, ""]:

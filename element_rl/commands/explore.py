@@ -23,7 +23,7 @@ FILMED_STEPS = 4  # steps of a robot between two frames of the film at the end o
 EPISODES_DRAWN = 2  # per checkpoint and seed, in the figure of trajectories at the end of a run
 ELEMENTS_OWN = (  # options that no other reward has
     *("--beta", "--episodic-weight", "--memory", "--estimator", "--bandwidth"),
-    *("--lifelong-estimator", "--credit", "--normalisation"),
+    *("--lifelong-estimator", "--credit", "--normalisation", "--remember", "--own-episode"),
     *("--length-weighted", "--no-length-weighted"),
 )
 BAR = Bar(
@@ -97,6 +97,8 @@ def _title(given: ExploreConfig, settings: Resolved) -> list[str]:
 
 def _windows(config: ExploreConfig) -> str:
     """When states are remembered."""
+    if config.remember == "always":
+        return "The lifelong memory takes in every step (--remember always)."
     interval, window = config.update_interval or 0, config.update_steps or 0
     if config.steps <= interval:
         return (

@@ -79,11 +79,14 @@ def check_recall(trial: Trial) -> Finding | None:
     kind = "hnsw" if kind == "auto" else kind
     k, states = memory.num_neighbours, trial.states()
     remembered, asked = states[: len(states) // 2], states[len(states) // 2 :]
-    found = []
+    found, kept = [], []
     for one in (kind, "exact"):
         filled = memory.empty_memory(one, states.shape[1])
         filled.insert(remembered)
         found.append(filled.query(asked, k)[0])
+        kept.append(len(filled))
+    if kept[0] < kept[1]:
+        return _leaves_out(kind, kept, float(np.mean(found[0][:, 0] - found[1][:, 0])))
     # By distance, not by number: where states are equal, either is right.
     recall = float(np.mean(found[0] <= found[1][:, -1:] * (1 + 1e-4) + 1e-6))
     sentence = (
@@ -92,6 +95,15 @@ def check_recall(trial: Trial) -> Finding | None:
     )
     advice, values = "Use --memory auto, exact or hnsw.", {"kind": kind, "recall": recall}
     return checked("recall", recall >= GOOD_RECALL, sentence, advice, values)
+
+
+def _leaves_out(kind: str, kept: list[int], farther: float) -> Finding:
+    """A memory that does not keep all states is not asked for all neighbours."""
+    sentence = (
+        f"The {kind} memory keeps {kept[0]:,} of {kept[1]:,} states of this environment; the "
+        f"nearest of them is {farther:.3g} farther on average than the nearest of all."
+    )
+    return Finding("recall", "ok", sentence, values={"kind": kind, "kept": kept[0]})
 
 
 def _typical(seconds_per_episode: list[list[float]]) -> float:

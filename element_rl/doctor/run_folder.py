@@ -124,7 +124,8 @@ def check_memory(metrics: Metrics, settings: Mapping[str, Any]) -> Finding | Non
         sentence = (
             f"The lifelong memory is still empty at step {last:,}, so the lifelong reward is 0."
         )
-    interval = settings.get("update_interval")
+    windows = settings.get("remember", "windows") == "windows"  # older runs say nothing of it
+    interval = settings.get("update_interval") if windows else None
     advice = (
         f"Its first window opens at step {interval:,}: run longer, or give --update-interval."
         if interval

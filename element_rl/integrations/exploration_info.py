@@ -72,9 +72,9 @@ class ExplorationInfo(gymnasium.Wrapper, RecordConstructorArgs):
         states: a function of observations [B, ...] and infos that returns states [B, D]; position
         is then for coverage alone. bounds, cells: of the map on which coverage is counted; see
         above for what stands in for bounds. num_neighbours, memory: k of Eq. 15, and the kind of
-        memory: auto, exact, graph or hnsw (`element_rl.memory`). entropy_order, bandwidth: of the
-        episode's entropy; an integer order is far cheaper than the paper's 1.001. seed: of the
-        random embedding. max_episode_steps: a longer episode is taken for several; each has an
+        memory: auto, exact, graph, hnsw or spaced (`element_rl.memory`). entropy_order, bandwidth:
+        of the episode's entropy; an integer order is far cheaper than the paper's 1.001. seed: of
+        the random embedding. max_episode_steps: a longer episode is taken for several; each has an
         entropy, reported where it ends.
         """
         settings = {

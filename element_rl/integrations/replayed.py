@@ -34,7 +34,6 @@ from element_rl.integrations.observations import (
     flattened,
 )
 from element_rl.integrations.stored_bonus import StoredBonus, under
-from element_rl.memory.exact import NO_NODE
 from element_rl.memory.hnsw import HnswMemory
 from element_rl.replay.ring import Episode, Transitions
 from element_rl.rewards import Reward, RewardSpec, make_replay_reward
@@ -465,18 +464,21 @@ def _observed(
     seen = (encoding.vectors(before), action, encoding.vectors(after), extrinsic_reward, terminated)
     episode = Episode(*seen, states, mask, steps)
     if memory is None or neighbour_distances is None:
-        state, notes = rewarder.observe(state, episode)
+        new_state, notes = rewarder.observe(state, episode)
     else:
-        state, notes = memory.observe(state, episode, neighbour_distances)
+        new_state, notes = memory.observe(state, episode, neighbour_distances)
     written = {
         name: old.at[places].set(notes[name], mode="drop") for name, old in noted.notes.items()
     }
     if remembers and memory is not None:
-        entering = memory.entering(episode)
-        nobody = jnp.full(len(noted.state), NO_NODE, jnp.int32)
-        own = nobody.at[places].set(entering.rank, mode="drop")
-        written = memory.refresh(written, noted.state, entering, own, filled)
-    return state, NotedStates(noted.state, written)
+        known = memory
+        written = jax.lax.cond(
+            known.notes_change(state, new_state),
+            lambda old: known.refresh(state, new_state, episode, places, old, noted.state, filled),
+            lambda old: old,
+            written,
+        )
+    return new_state, NotedStates(noted.state, written)
 
 
 def _updated(

@@ -1,4 +1,4 @@
-"""A lifelong memory of states that answers nearest-neighbour queries, with three backends behind
+"""A lifelong memory of states that answers nearest-neighbour queries, with four backends behind
 one contract.
 
     memory = make_memory("auto", dim=11)
@@ -6,8 +6,9 @@ one contract.
     distances, ids = memory.query(states, k=3)   # ascending, ≥ 0
 
 `exact` is brute force, `hnsw` a FAISS index for very many states, `graph` the paper's kNN graph,
-and `auto` exact or hnsw by size and device. `exact` and `graph` are shells over pure functions that
-populations `vmap`.
+and `auto` exact or hnsw by size and device. `spaced` keeps no two states that are close to each
+other, and a bounded number in all. `exact`, `graph` and `spaced` are shells over pure functions
+that populations `vmap`.
 """
 
 from pathlib import Path
@@ -16,14 +17,18 @@ from typing import Any
 from element_rl.memory.auto import AutoMemory
 from element_rl.memory.contract import SETTINGS_FILE, Memory
 from element_rl.memory.hnsw import HnswMemory
-from element_rl.memory.in_place import ExactMemory, GraphMemory
+from element_rl.memory.in_place import ExactMemory, GraphMemory, SpacedMemory
 from element_rl.storage.files import read_json
 
-KINDS = {memory.kind: memory for memory in (AutoMemory, ExactMemory, GraphMemory, HnswMemory)}
+KINDS = {
+    memory.kind: memory
+    for memory in (AutoMemory, ExactMemory, GraphMemory, HnswMemory, SpacedMemory)
+}
 
 
 def make_memory(kind: str, dim: int, capacity: int = 8192, **options: Any) -> Memory:
-    """An empty memory of states of width `dim`; `capacity` is a hint, every memory grows."""
+    """An empty memory of states of width `dim`; `capacity` is a hint, every memory grows
+    but `spaced`, which never has more."""
     if kind not in KINDS:
         raise ValueError(
             f"There is no memory called {kind!r}; choose one of {', '.join(sorted(KINDS))}."

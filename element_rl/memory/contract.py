@@ -18,7 +18,8 @@ class Memory(Protocol):
     place.
 
     Ids count up from 0 in the order of insertion. A neighbour that does not exist has distance inf
-    and id −1.
+    and id −1. A memory may keep only some of the states (`spaced` does): those that it does not
+    keep have ids too, which no query gives.
     """
 
     kind: ClassVar[str]

@@ -124,19 +124,26 @@ def merge_distances(
     new_count: int | Int[Array, ""] | None = None,
     own: Int[Array, " N"] | None = None,
     num_rows: int | Int[Array, ""] | None = None,
+    visitors: tuple[Int[Array, " N"], Int[Array, " M"]] | None = None,
+    of_own: bool = False,
 ) -> Float[Array, "N K"]:
     """The k smallest of each row's noted distances and its distances to the first `new_count` new
     states, ascending.
 
     `own [N]` is the row in `new_states` of the very same state (not a duplicate of it), left out;
     `NO_NODE` where there is none. `num_rows` limits the work to the first rows, for a store that is
-    not full yet. Unknown neighbours are at distance inf.
+    not full yet. Unknown neighbours are at distance inf. `visitors` are numbers of the rows and of
+    the new states: a new state counts for the rows with other numbers only (`of_own`: with the same
+    number only).
     """
     total_rows = states.shape[0]
     block = min(total_rows, CPU_NOTES if jax.default_backend() == "cpu" else ACCELERATOR_NOTES)
     new_states, new_count = _pad_columns(new_states, new_count)
     own = jnp.full(total_rows, NO_NODE, jnp.int32) if own is None else own
     num_rows = total_rows if num_rows is None else num_rows
+    row_visitors, new_visitors = (None, None) if visitors is None else visitors
+    if new_visitors is not None:
+        new_visitors = jnp.pad(new_visitors, (0, new_states.shape[0] - new_visitors.shape[0]))
 
     def merge_block(index: Array, merged: Array) -> Array:
         # the last may overlap: it reads the input, not `merged`
@@ -145,7 +152,10 @@ def merge_distances(
             jax.lax.dynamic_slice_in_dim(x, start, block)
             for x in (neighbour_distances, states, own)
         )
-        notes = _merge_rows(notes, row_states, row_own, new_states, new_count)
+        whose = None
+        if row_visitors is not None and new_visitors is not None:
+            whose = (jax.lax.dynamic_slice_in_dim(row_visitors, start, block), new_visitors)
+        notes = _merge_rows(notes, row_states, row_own, new_states, new_count, whose, of_own)
         return jax.lax.dynamic_update_slice_in_dim(merged, notes, start, axis=0)
 
     return jax.lax.fori_loop(0, -(-num_rows // block), merge_block, neighbour_distances)
@@ -157,6 +167,8 @@ def _merge_rows(
     own: Int[Array, " N"],
     new_states: Float[Array, "M D"],
     new_count: Int[Array, ""],
+    visitors: tuple[Int[Array, " N"], Int[Array, " M"]] | None = None,
+    of_own: bool = False,
 ) -> Float[Array, "N K"]:
     k = neighbour_distances.shape[1]
     coordinates = states.T  # neighbouring rows in neighbouring places
@@ -167,7 +179,10 @@ def _merge_rows(
         for c in range(COLUMNS):
             column = turn * COLUMNS + c
             squared = _squared_distance(coordinates, columns[c])
-            squared = jnp.where((own == column) | (column >= new_count), jnp.inf, squared)
+            absent = (own == column) | (column >= new_count)
+            if visitors is not None:
+                absent = absent | ((visitors[0] == visitors[1][column]) != of_own)
+            squared = jnp.where(absent, jnp.inf, squared)
             # each kept value takes the smaller and hands the larger on (minimum would look for NaN)
             for j in range(k):
                 smaller = squared < kept[j]

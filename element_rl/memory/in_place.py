@@ -1,6 +1,8 @@
-"""`exact` and `graph` as objects that change in place: thin shells over their pure functions.
+"""`exact`, `graph` and `spaced` as objects that change in place: thin shells over their pure
+functions.
 
-The arrays double when they are full. Batches are padded to the next power of two, so that however
+The arrays double when they are full, but for those of `spaced`, which is thinned instead. Batches
+are padded to the next power of two, so that however
 the sizes vary only a handful of programs is compiled.
 """
 
@@ -15,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from element_rl.memory import exact, graph
+from element_rl.memory import exact, graph, spaced
 from element_rl.memory.contract import (
     ARRAYS_FILE,
     SETTINGS_FILE,
@@ -27,6 +29,7 @@ from element_rl.memory.contract import (
 )
 from element_rl.memory.exact import NO_NODE
 from element_rl.memory.graph import GraphConfig, GraphMemoryState
+from element_rl.memory.spaced import SpacedMemoryState
 from element_rl.storage.files import read_arrays, write_arrays, write_json
 
 LARGEST_BATCH = 1024  # longer queries and insertions go in pieces of this size
@@ -146,10 +149,71 @@ class GraphMemory:
         return memory
 
 
+class SpacedMemory:
+    """At most `capacity` states, farther than δ from each other. See `element_rl.memory.spaced`.
+
+    Every state that is inserted has an id, whether it is kept or not.
+    """
+
+    kind: ClassVar[str] = "spaced"
+
+    def __init__(self, dim: int, capacity: int = 8192, spacing: float | None = None) -> None:
+        spaced.check_settings(capacity, spacing)
+        self.dim = dim
+        self._state = spaced.create(capacity, dim, spacing)
+
+    def insert(self, states: Any, values: Any = None) -> Int[np.ndarray, " M"]:
+        states = checked_states(states, self.dim)
+        values = checked_values(values, len(states))
+        for rows, count in _pieces(states, values):
+            self._state = _insert_spaced(self._state, *rows, count)
+        after = int(self._state.offered)
+        return np.arange(after - len(states), after, dtype=np.int32)
+
+    def query(
+        self, states: Any, k: int, own: Any = None
+    ) -> tuple[Float[np.ndarray, "Q K"], Int[np.ndarray, "Q K"]]:
+        return _query_in_pieces(partial(_query_spaced, self._state), self.dim, states, k, own)
+
+    @property
+    def spacing(self) -> float:
+        """δ: no two kept states are closer; 0 before it is known."""
+        return float(self._state.spacing)
+
+    def states(self) -> Float[np.ndarray, "N D"]:
+        return np.asarray(self._state.states[: len(self)])
+
+    def values(self) -> Float[np.ndarray, " N"]:
+        return np.asarray(self._state.values[: len(self)])
+
+    def __len__(self) -> int:
+        return int(self._state.size)
+
+    def memory_bytes(self) -> int:
+        return sum(leaf.nbytes for leaf in self._state)
+
+    def save(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        arrays = {name: np.asarray(leaf) for name, leaf in self._state._asdict().items()}
+        write_arrays(folder / ARRAYS_FILE, arrays)
+        write_json(folder / SETTINGS_FILE, {"kind": self.kind, "dim": self.dim})
+
+    @classmethod
+    def load(cls, folder: Path) -> "SpacedMemory":
+        dim = saved_settings(folder, cls.kind)["dim"]
+        arrays, _ = read_arrays(folder / ARRAYS_FILE)
+        memory = cls(dim, capacity=len(arrays["states"]))
+        leaves = {name: jnp.asarray(array) for name, array in arrays.items()}
+        memory._state = SpacedMemoryState(**leaves)
+        return memory
+
+
 _insert_exact = jax.jit(exact.insert, donate_argnums=0)
 _query_exact = jax.jit(exact.query, static_argnames="k")
 _insert_graph = jax.jit(graph.insert, static_argnums=4, donate_argnums=0)
 _query_graph = jax.jit(graph.query, static_argnames=("k", "config"))
+_insert_spaced = jax.jit(spaced.insert, donate_argnums=0)
+_query_spaced = jax.jit(spaced.query, static_argnames="k")
 
 
 def grown(state: Any, needed: int) -> Any:

@@ -57,18 +57,17 @@ from element_rl.entropy import (
     renyi_shares,
     renyi_variation,
 )
-from element_rl.memory import Memory, exact, graph, make_memory
-from element_rl.memory.exact import NO_NODE, ExactMemoryState, merge_distances
-from element_rl.memory.graph import GraphMemoryState
+from element_rl.memory import Memory, make_memory
+from element_rl.memory.exact import NO_NODE
 from element_rl.memory.in_place import grown
+from element_rl.memory.spaced import SpacedMemoryState
 from element_rl.replay.ring import Episode, Transitions
-from element_rl.rewards.element_config import (
-    INTERVALS_BEFORE_DOUBLING,
-    ElementConfig,
-    states_remembered,
-)
+from element_rl.rewards import element_memory
+from element_rl.rewards.element_config import ElementConfig, in_update_window, states_remembered
+from element_rl.rewards.element_memory import DeviceMemory
 from element_rl.rewards.entropy_range import line, seen_episodes
 from element_rl.rewards.interface import Entering, EntropyKernel, RewardSpec
+from element_rl.rewards.robust_scale import RobustScale, followed, robustly_scaled, unseen
 
 
 class Range(NamedTuple):
@@ -112,14 +111,15 @@ def standardised(values: Float[Array, " B"]) -> Float[Array, " B"]:
 class ElementState(NamedTuple):
     """What the reward of one agent knows."""
 
-    # () when the memory lives on the host (hnsw)
-    memory: ExactMemoryState | GraphMemoryState | tuple[()]
+    memory: DeviceMemory
     memory_size: Int[Array, ""]
     lifelong_weight: Float[Array, ""]  # β, a number per agent
     entropy_range: Range
     novelty_range: Range
     episodes: Float[Array, ""]
     mean_squared_length: Float[Array, ""]
+    # of the entropy and the novelty, where they are scaled by quantiles
+    scales: tuple[RobustScale, RobustScale] | tuple[()] = ()
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,12 @@ class ElementReward:
 
     @property
     def metric_names(self) -> tuple[str, ...]:
-        return () if self.config.lifelong_estimator == "knn" else ("lifelong_condition",)
+        condition = () if self.config.lifelong_estimator == "knn" else ("lifelong_condition",)
+        return condition + (("memory_spacing",) if self.config.memory == "spaced" else ())
+
+    @property
+    def _keeps_visitors(self) -> bool:
+        return element_memory.keeps_visitors(self.config)
 
     @property
     def num_neighbours(self) -> int:
@@ -151,7 +156,9 @@ class ElementReward:
         return EntropyKernel(config.bandwidth, order)
 
     def note_shapes(self) -> Mapping[str, tuple[int, ...]]:
-        return {"episode_entropy": (), "neighbour_distances": (self.config.num_neighbours,)}
+        whose: dict[str, tuple[int, ...]] = {"visitor": ()} if self._keeps_visitors else {}
+        distances = (self.config.num_neighbours,)
+        return {"episode_entropy": (), "neighbour_distances": distances, **whose}
 
     def enters(self, step: Int[np.ndarray, " T"]) -> Bool[np.ndarray, " T"]:
         """Whether the states of these environment steps enter the memory, on the host."""
@@ -171,14 +178,22 @@ class ElementReward:
         return f"its first window opens at step {interval:,}"
 
     def empty_memory(self, kind: str, dim: int) -> Memory:
-        """A memory of this kind, with the settings of the reward's graph where it is one."""
-        options: dict[str, Any] = {"config": self.config.graph} if kind == "graph" else {}
-        return make_memory(kind, dim, **options)
+        """A memory of this kind, with the reward's settings for it."""
+        options: dict[str, dict[str, Any]] = {
+            "graph": {"config": self.config.graph},
+            "spaced": {
+                "capacity": self.config.memory_capacity,
+                "spacing": self.config.memory_spacing,
+            },
+        }
+        return make_memory(kind, dim, **options.get(kind, {}))
 
     def with_room(self, state: ElementState, number: int) -> ElementState:
         """The state with a memory that has room for so many states in all; one on the host grows by
-        itself."""
-        return state if self.memory_on_host else state._replace(memory=grown(state.memory, number))
+        itself, and a spaced one never."""
+        if self.memory_on_host or self.config.memory == "spaced":
+            return state
+        return state._replace(memory=grown(state.memory, number))
 
     def entropy_note(self, episodes: Sequence[Float[np.ndarray, "_ D"]]) -> str:
         """What is wrong with the entropy of these episodes, in one line; empty where nothing is."""
@@ -186,16 +201,18 @@ class ElementReward:
 
     def init(self, key: PRNGKeyArray, spec: RewardSpec) -> ElementState:
         del key  # nothing here is random
-        capacity = states_remembered(spec.total_steps, self.config)
-        memory: Any = ()
-        if self.config.memory == "exact":
-            memory = exact.create(capacity, spec.state_dim)
-        elif self.config.memory == "graph":
-            memory = graph.create(capacity, spec.state_dim, self.config.graph)
+        memory = element_memory.create(self.config, spec.total_steps, spec.state_dim)
         zero = jnp.zeros(())
         weight = jnp.asarray(self.config.lifelong_weight, jnp.float32)
         return ElementState(
-            memory, jnp.zeros((), jnp.int32), weight, empty_range(), empty_range(), zero, zero
+            memory,
+            jnp.zeros((), jnp.int32),
+            weight,
+            empty_range(),
+            empty_range(),
+            zero,
+            zero,
+            (unseen(), unseen()) if self.config.normalisation == "robust" else (),
         )
 
     def observe(
@@ -211,7 +228,9 @@ class ElementReward:
         """
         entropy = self.entropy_shares(episode)
         distances = (
-            self._query(state, episode) if neighbour_distances is None else neighbour_distances
+            element_memory.query(self.config, state.memory, episode.state)
+            if neighbour_distances is None
+            else neighbour_distances
         )
         length = jnp.sum(episode.mask).astype(jnp.float32)
         episodes = state.episodes + 1
@@ -224,50 +243,64 @@ class ElementReward:
             else entropy
         )
         entering = self.entering(episode)
+        memory = element_memory.insert(self.config, state.memory, entering)
+        offered = state.memory_size + entering.number
         state = state._replace(
-            memory=self._insert(state.memory, entering),
-            memory_size=state.memory_size + entering.number,
+            memory=memory,
+            memory_size=memory.size if isinstance(memory, SpacedMemoryState) else offered,
             entropy_range=widened(state.entropy_range, noted, episode.mask),
             episodes=episodes,
             mean_squared_length=mean_squared_length,
         )
-        return state, {"episode_entropy": noted, "neighbour_distances": distances}
+        notes = {"episode_entropy": noted, "neighbour_distances": distances}
+        if self._keeps_visitors:
+            notes["visitor"] = element_memory.visitors_of(self.config, episode).astype(jnp.float32)
+        return state, notes
+
+    def notes_change(self, before: ElementState, after: ElementState) -> Bool[Array, ""]:
+        return element_memory.notes_change(before.memory, after.memory)
 
     def refresh(
         self,
+        before: ElementState,
+        after: ElementState,
+        episode: Episode,
+        slots: Int[Array, " T"],
         notes: Mapping[str, Array],
         states: Float[Array, "N D"],
-        entering: Entering,
-        own: Int[Array, " N"],
         num_rows: Int[Array, ""],
     ) -> dict[str, Array]:
-        """The notes of everything stored, now that states have entered the memory."""
-        merged = merge_distances(
-            notes["neighbour_distances"],
-            states,
-            entering.states,
-            entering.number,
-            own=own,
-            num_rows=num_rows,
+        """The notes of everything stored, now that an episode has fed the memory."""
+        memories, entering = (before.memory, after.memory), self.entering(episode)
+        distances = element_memory.refreshed(
+            self.config, *memories, entering, slots, notes, states, num_rows
         )
-        return {**notes, "neighbour_distances": merged}
+        return {**notes, "neighbour_distances": distances}
 
     def update(
         self, state: ElementState, batch: Transitions, key: PRNGKeyArray
     ) -> tuple[ElementState, dict[str, Array]]:
         del key
         distances = batch.notes["neighbour_distances"]
+        known = jnp.isfinite(distances[:, 0])
         if self.config.normalisation == "running":
-            known = jnp.isfinite(distances[:, 0])
             state = state._replace(
                 novelty_range=widened(state.novelty_range, self.novelty(distances), known)
             )
-        if self.config.lifelong_estimator == "knn":
-            return state, {}
-        holds = proposition_2_holds(
-            distances, state.memory_size, self.config.lifelong_bandwidth, self.config.tolerance
-        )
-        return state, {"lifelong_condition": jnp.mean(holds)}
+        if state.scales:
+            entropy = batch.notes["episode_entropy"]
+            values = ((entropy, jnp.ones_like(known)), (self.novelty(distances), known))
+            episodic, lifelong = map(followed, state.scales, *zip(*values, strict=True))
+            state = state._replace(scales=(episodic, lifelong))
+        metrics: dict[str, Array] = {}
+        if isinstance(state.memory, SpacedMemoryState):
+            metrics["memory_spacing"] = state.memory.spacing
+        if self.config.lifelong_estimator != "knn":
+            holds = proposition_2_holds(
+                distances, state.memory_size, self.config.lifelong_bandwidth, self.config.tolerance
+            )
+            metrics["lifelong_condition"] = jnp.mean(holds)
+        return state, metrics
 
     def reward(self, state: ElementState, batch: Transitions) -> Float[Array, " B"]:
         terms = self.reward_terms(state, batch)
@@ -279,13 +312,21 @@ class ElementReward:
     def reward_terms(
         self, state: ElementState, batch: Transitions
     ) -> dict[str, Float[Array, " B"]]:
-        """Both terms, before their weights: in [0, 1] unless they are standardised."""
+        """Both terms, before their weights: in [0, 1] unless they are standardised, or scaled by
+        quantiles (then in [0, 2])."""
         entropy = batch.notes["episode_entropy"]
         novelty = self.novelty(batch.notes["neighbour_distances"])
         if self.config.normalisation == "standard":
             return {
                 "reward_episodic": standardised(entropy),
                 "reward_lifelong": standardised(novelty),
+            }
+        if state.scales:
+            known = jnp.isfinite(batch.notes["neighbour_distances"][:, 0])
+            episodic, lifelong = map(robustly_scaled, (entropy, novelty), state.scales)
+            return {
+                "reward_episodic": episodic,
+                "reward_lifelong": jnp.where(known, lifelong, 0.0),
             }
         entropy_range, novelty_range = state.entropy_range, state.novelty_range
         if self.config.normalisation == "batch":
@@ -306,7 +347,8 @@ class ElementReward:
             )
         if self.config.estimator == "kde":
             return kde_entropy(episode.state, self.config.bandwidth, episode.mask)
-        return knn_entropy(episode.state, self.config.estimator_neighbours, episode.mask)
+        neighbours, floor = self.config.estimator_neighbours, self.config.knn_floor
+        return knn_entropy(episode.state, neighbours, episode.mask, floor)
 
     def entropy_shares(self, episode: Episode) -> Float[Array, " T"]:
         """What each transition is paid of H(τ): their mean is H(τ), however it is shared."""
@@ -321,7 +363,7 @@ class ElementReward:
             kde = kde_shares if by_log else kde_variation
             return kde(episode.state, config.bandwidth, episode.mask)
         knn = knn_shares if by_log else knn_variation
-        return knn(episode.state, config.estimator_neighbours, episode.mask)
+        return knn(episode.state, config.estimator_neighbours, episode.mask, config.knn_floor)
 
     def novelty(self, neighbour_distances: Float[Array, "B K"]) -> Float[Array, " B"]:
         """r_l from the noted distances (Eq. 15, or Proposition 2's alternatives); 0 where nothing
@@ -349,36 +391,9 @@ class ElementReward:
             else None
         )
         values = jnp.zeros(enters.shape) if entropy is None else entropy
-        return Entering(episode.state[order], values, jnp.sum(enters, dtype=jnp.int32), rank)
-
-    def _query(self, state: ElementState, episode: Episode) -> Float[Array, "T K"]:
-        k = self.config.num_neighbours
-        if isinstance(state.memory, GraphMemoryState):
-            return graph.query(state.memory, episode.state, k, self.config.graph)[0]
-        if isinstance(state.memory, ExactMemoryState):
-            return exact.query(state.memory, episode.state, k)[0]
-        raise ValueError(
-            "A memory on the host was not asked: give observe the neighbour_distances of the "
-            "episode."
-        )
-
-    def _insert(self, memory: Any, entering: Entering) -> Any:
-        if isinstance(memory, GraphMemoryState):
-            return graph.insert(
-                memory, entering.states, entering.values, entering.number, self.config.graph
-            )
-        if isinstance(memory, ExactMemoryState):
-            return exact.insert(memory, entering.states, entering.values, entering.number)
-        return memory
-
-
-def in_update_window(step: Any, config: ElementConfig) -> Any:
-    """0 < t mod U < T_u, from t = U on (Algorithm 3); of NumPy arrays and Python numbers too."""
-    (interval, steps), *longer = config.windows
-    doublings = sum(step >= INTERVALS_BEFORE_DOUBLING * (following // 2) for following, _ in longer)
-    interval, steps = interval * 2**doublings, steps * 2**doublings
-    phase = step % interval
-    return (phase > 0) & (phase < steps) & (step >= interval)
+        visitors = element_memory.visitors_of(self.config, episode)[order]
+        number = jnp.sum(enters, dtype=jnp.int32)
+        return Entering(episode.state[order], values, number, rank, visitors)
 
 
 def proposition_2_holds(

@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, get_args, get_origin
 
+from element_rl.entropy import SMALLEST_RADIUS
 from element_rl.memory.auto import LARGEST_EXACT_ON_CPU
 from element_rl.memory.graph import GraphConfig
+from element_rl.memory.spaced import check_settings as check_spaced
 
-MemoryKind = Literal["auto", "exact", "graph", "hnsw"]
+MemoryKind = Literal["auto", "exact", "graph", "hnsw", "spaced"]
 
 
 @dataclass(frozen=True)
@@ -21,19 +23,28 @@ class ElementConfig:
     renyi_order: float = 3.0  # α of the Rényi estimator
     bandwidth: float = 1.0  # σ of the Rényi and KDE estimators
     estimator_neighbours: int = 5  # k of the kNN estimator
+    knn_floor: float = SMALLEST_RADIUS  # states closer than this are as far to the kNN estimator
     num_neighbours: int = 3  # k of the lifelong memory
     update_interval: int = 500_000  # U, steps between the beginnings of two update windows
     update_steps: int = 50_000  # T_u, steps of an update window
     # U at the beginning, for a run whose length is not known: U and T_u double whenever 16 U have
     # passed, up to those above
     first_interval: int | None = None
+    # in the windows only (Algorithm 3), or all the time, from step 0 on
+    remember: Literal["windows", "always"] = "windows"
+    # whether states of a state's own episode count as its neighbours; it never counts itself
+    own_episode: Literal["in", "out"] = "in"
     memory: MemoryKind = "auto"  # see element_rl.memory
+    memory_capacity: int = 8_192  # states that a spaced memory keeps at most
+    # δ of a spaced memory at first; None: the median step of the first episode that enters
+    memory_spacing: float | None = None
     graph: GraphConfig = field(default_factory=GraphConfig)  # used by the graph memory only
     lifelong_estimator: Literal["knn", "kde", "renyi2"] = "knn"  # which of Proposition 2's rewards
     lifelong_bandwidth: float = 1.0  # σ of the kernel in kde and renyi2
     tolerance: float = 1e-2  # ε of Proposition 2's condition
-    # minimum and maximum over the batch, or over all so far; or mean and deviation over the batch
-    normalisation: Literal["batch", "running", "standard"] = "batch"
+    # minimum and maximum over the batch, or over all so far; or mean and deviation over the batch;
+    # or quantiles over the recent batches
+    normalisation: Literal["batch", "running", "standard", "robust"] = "batch"
     length_weighted: bool = False  # weigh episodes as the appendix does when their lengths differ
     # what a state is paid of its episode's entropy: the same as all others of the episode, the log
     # share that itself adds to it, or the first variation of the entropy there
@@ -70,9 +81,11 @@ class ElementConfig:
             "tolerance",
             "num_neighbours",
             "estimator_neighbours",
+            "knn_floor",
         ):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}.")
+        check_spaced(self.memory_capacity, self.memory_spacing)
 
     @cached_property
     def windows(self) -> list[tuple[int, int]]:
@@ -135,8 +148,23 @@ def update_window(
     return {"update_interval": interval, "update_steps": steps or max(interval // 10, 1)}
 
 
+def in_update_window(step: Any, config: ElementConfig) -> Any:
+    """0 < t mod U < T_u, from t = U on (Algorithm 3); of NumPy arrays and Python numbers too. All
+    steps are, where everything is remembered."""
+    if config.remember == "always":
+        return step >= 0
+    (interval, steps), *longer = config.windows
+    doublings = sum(step >= INTERVALS_BEFORE_DOUBLING * (following // 2) for following, _ in longer)
+    interval, steps = interval * 2**doublings, steps * 2**doublings
+    phase = step % interval
+    return (phase > 0) & (phase < steps) & (step >= interval)
+
+
 def states_remembered(steps: int, config: ElementConfig) -> int:
-    """How many states of one agent enter the memory within its first `steps` steps."""
+    """How many states of one agent enter the memory within its first `steps` steps, or are offered
+    to a spaced one."""
+    if config.remember == "always":
+        return steps
     windows, number, begin = config.windows, 0, 0
     for interval, window in windows:
         end = (
@@ -157,7 +185,7 @@ def _within(steps: int, interval: int, window: int) -> int:
 
 def resolved_memory(
     config: ElementConfig, total_steps: int, on_cpu: bool
-) -> Literal["exact", "graph", "hnsw"]:
+) -> Literal["exact", "graph", "hnsw", "spaced"]:
     """Which memory `auto` means for a run of this length: exact on accelerators and for few states,
     else hnsw."""
     if config.memory != "auto":

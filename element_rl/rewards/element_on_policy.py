@@ -42,12 +42,11 @@ from element_rl.rewards.element import (
     ElementReward,
     Range,
     empty_range,
-    in_update_window,
     proposition_2_holds,
     unit_scaled,
     widened,
 )
-from element_rl.rewards.element_config import ElementConfig, states_remembered
+from element_rl.rewards.element_config import ElementConfig, in_update_window, states_remembered
 from element_rl.rewards.entropy_range import line, seen_episodes
 from element_rl.rewards.episode_nodes import Nodes, NodeStore
 from element_rl.rewards.interface import EntropyKernel, RewardSpec
@@ -80,6 +79,11 @@ class OnPolicyElementConfig:
     def __post_init__(self) -> None:
         merge = (self.merge_distance >= 0, "0 or more")
         check_settings(self, positive=("recent_rollouts",), merge_distance=merge)
+        if self.element.memory == "spaced":
+            raise ValueError(
+                "memory spaced is for learners from a replay; on rollouts choose auto, exact, "
+                "graph or hnsw: there merge_distance joins states that are close."
+            )
 
 
 class OnPolicyElementState(NamedTuple):
@@ -136,8 +140,10 @@ class OnPolicyElement:
 
     @property
     def update_window(self) -> dict[str, int]:
-        """U and T_u."""
+        """U and T_u; nothing where states are remembered all the time."""
         config = self.config.element
+        if config.remember == "always":
+            return {}
         return {"update_interval": config.update_interval, "update_steps": config.update_steps}
 
     def memory_size(self, state: OnPolicyElementState) -> int:

@@ -77,6 +77,7 @@ class Entering(NamedTuple):
     number: Int[Array, ""]  # how many rows are true
     # of each row of the episode among those entering; NO_NODE for the others
     rank: Int[Array, " T"]
+    visitors: Int[Array, " T"]  # of each entering row, the number of whose it is
 
 
 @runtime_checkable
@@ -127,17 +128,27 @@ class Remembers(HasMemory, Protocol):
         self, state: Any, episode: Episode, neighbour_distances: Float[Array, "T K"] | None = None
     ) -> tuple[Any, dict[str, Array]]: ...
 
-    def entering(self, episode: Episode) -> Entering: ...
+    def notes_change(self, before: Any, after: Any) -> Any:
+        """Whether stored notes change with an episode that states of may have entered the memory:
+        the states of the reward before and after `observe`. Where not, `refresh` may be left out.
+        """
+        ...
 
     def refresh(
         self,
+        before: Any,
+        after: Any,
+        episode: Episode,
+        slots: Int[Array, " T"],
         notes: Mapping[str, Array],
         states: Float[Array, "N D"],
-        entering: Entering,
-        own: Int[Array, " N"],
         num_rows: Int[Array, ""],
     ) -> dict[str, Array]:
-        """The notes of everything stored, now that states have entered the memory."""
+        """The notes of everything stored, now that the episode has been observed.
+
+        slots: the rows of its own transitions among the stored ones; N for padding. Rows from
+        `num_rows` on hold nothing yet.
+        """
         ...
 
 

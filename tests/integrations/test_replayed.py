@@ -103,10 +103,44 @@ def test_element_is_the_paper_s_on_several_environments(memory: str, credit: str
     assert terms["reward_episodic"] == pytest.approx(scaled[0], abs=2e-5)
 
 
-@pytest.mark.parametrize("name", ["element", "rnd", "ngu", "re3"])
+@pytest.mark.parametrize("memory", ["exact", "hnsw", "spaced"])
+def test_distances_to_other_episodes_only_on_several_environments(memory: str) -> None:
+    """By brute force: all states are remembered from the first on, a spaced memory keeps all that
+    differ, and those of the own episode do not count."""
+    world = walk(60, 3)
+    options = {"own_episode": "out", "remember": "always", "memory_spacing": 1e-6}
+    bonus = fed(bonus_of(options={**SMALL["element"], **options, "memory": memory}), world)
+    states = np.asarray(
+        jax.vmap(make_state_encoder(0, 4))(world.rows()[2].astype(np.float32), np.zeros((180, 0)))
+    )
+    episodes = episodes_of(world)
+    ended = np.concatenate(episodes)
+    assert bonus.memory_size == len(ended)
+    for own in episodes:
+        others = states[np.setdiff1d(ended, own)]
+        distances = np.sqrt(((states[own, None] - others[None]) ** 2).sum(axis=2))
+        noted = np.asarray(bonus.noted.notes["neighbour_distances"][own % bonus.capacity])
+        np.testing.assert_allclose(noted, np.sort(distances, axis=1)[:, :3], rtol=1e-4, atol=1e-5)
+
+
+BEYOND = {
+    "memory": "spaced",
+    "memory_capacity": 20,
+    "remember": "always",
+    "own_episode": "out",
+    "normalisation": "robust",
+}
+
+
+@pytest.mark.parametrize("name", ["element", "beyond", "rnd", "ngu", "re3"])
 def test_stored_and_pickled_it_goes_on_as_if_nothing_had_been(name: str, tmp_path: Path) -> None:
     world, later = walk(40, 3), walk(25, 3, seed=1)
-    bonus = fed(bonus_of(name, recent_scale=name != "element"), world)
+    bonus = fed(
+        bonus_of("element", options={**SMALL["element"], **BEYOND})
+        if name == "beyond"
+        else bonus_of(name, recent_scale=name != "element"),
+        world,
+    )
     ids = bonus.sample(32, np.random.default_rng(0))
     bonus.update(*asked(bonus, world, ids))
     bonus.save(tmp_path / "bonus")

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from element_rl.memory import KINDS, exact, load_memory, make_memory
+from element_rl.memory import KINDS, Memory, exact, load_memory, make_memory
 from element_rl.storage.files import FileError
 
 DIM = 6
@@ -31,8 +31,19 @@ def kind(request) -> str:
     return request.param
 
 
+@pytest.fixture(params=sorted(set(KINDS) - {"spaced"}))
+def keeping(request) -> str:
+    """A kind of memory that keeps every state; `test_spaced.py` has what the other one does."""
+    return request.param
+
+
+def empty_memory(kind: str) -> Memory:
+    """A memory that keeps all states of a walk, because none of them are equal."""
+    return make_memory(kind, DIM, **({"spacing": 1e-6} if kind == "spaced" else {}))
+
+
 def test_contract(kind: str) -> None:
-    memory = make_memory(kind, DIM)
+    memory = empty_memory(kind)
     states = walk(300)
     assert len(memory) == 0
     ids = memory.insert(states[:100], values=np.arange(100))
@@ -55,8 +66,8 @@ def test_contract(kind: str) -> None:
     np.testing.assert_allclose(distances, true, rtol=1e-4, atol=1e-5)
 
 
-def test_empty_and_small_memories(kind: str) -> None:
-    memory = make_memory(kind, DIM)
+def test_empty_and_small_memories(keeping: str) -> None:
+    memory = make_memory(keeping, DIM)
     distances, ids = memory.query(np.zeros((2, DIM)), k=3)
     assert np.isinf(distances).all()
     assert (ids == -1).all()
@@ -68,8 +79,8 @@ def test_empty_and_small_memories(kind: str) -> None:
     assert memory.insert(np.zeros((0, DIM))).shape == (0,)
 
 
-def test_own_node_is_left_out_but_duplicates_are_not(kind: str) -> None:
-    memory = make_memory(kind, DIM)
+def test_own_node_is_left_out_but_duplicates_are_not(keeping: str) -> None:
+    memory = make_memory(keeping, DIM)
     memory.insert(np.zeros((1, DIM)))
     memory.insert(np.eye(DIM, dtype=np.float32))
     memory.insert(np.zeros((1, DIM)))  # a true duplicate of node 0
@@ -81,7 +92,7 @@ def test_own_node_is_left_out_but_duplicates_are_not(kind: str) -> None:
 
 
 def test_bad_input_is_refused_before_anything_changes(kind: str) -> None:
-    memory = make_memory(kind, DIM)
+    memory = empty_memory(kind)
     memory.insert(walk(10))
     bad = walk(4)
     bad[2, 1] = np.nan
@@ -104,7 +115,7 @@ def test_bad_input_is_refused_before_anything_changes(kind: str) -> None:
 
 
 def test_save_and_load_give_the_same_memory(kind: str, tmp_path) -> None:
-    memory = make_memory(kind, DIM)
+    memory = empty_memory(kind)
     memory.insert(walk(500), values=np.linspace(0, 1, 500))
     memory.save(tmp_path / "memory")
     loaded = load_memory(tmp_path / "memory")
@@ -141,7 +152,7 @@ def test_a_loaded_hnsw_memory_grows_as_the_stored_one_would(tmp_path) -> None:
 
 
 def test_damaged_files_are_named(kind: str, tmp_path) -> None:
-    memory = make_memory(kind, DIM)
+    memory = empty_memory(kind)
     memory.insert(walk(50))
     memory.save(tmp_path)
     victim = next(
@@ -154,15 +165,15 @@ def test_damaged_files_are_named(kind: str, tmp_path) -> None:
         load_memory(tmp_path / "nowhere")
 
 
-def test_growth_beyond_the_first_capacity(kind: str) -> None:
-    memory = make_memory(kind, DIM, capacity=16)
+def test_growth_beyond_the_first_capacity(keeping: str) -> None:
+    memory = make_memory(keeping, DIM, capacity=16)
     states = walk(10_000)
     for start in range(0, 10_000, 2_500):
         memory.insert(states[start : start + 2_500])
     assert len(memory) == 10_000
     np.testing.assert_array_equal(memory.states(), states)
     distances, ids = memory.query(states[[0, 9_999]], k=1)
-    if kind != "graph":  # the paper's graph does not promise to find a state it holds
+    if keeping != "graph":  # the paper's graph does not promise to find a state it holds
         assert ids[:, 0].tolist() == [0, 9_999]
         assert distances.max() == 0
 
@@ -233,7 +244,7 @@ def test_auto_moves_to_hnsw_and_forgets_nothing() -> None:
 
 def test_unknown_kind_and_options() -> None:
     with pytest.raises(
-        ValueError, match="no memory called 'annoy'; choose one of auto, exact, graph, hnsw"
+        ValueError, match="no memory called 'annoy'; choose one of auto, exact, graph, hnsw, spaced"
     ):
         make_memory("annoy", 3)
     with pytest.raises(ValueError, match="does not take these options: colour"):
@@ -244,7 +255,7 @@ def test_unknown_kind_and_options() -> None:
         make_memory("exact", 0)
 
 
-def test_jax_arrays_are_welcome(kind: str) -> None:
-    memory = make_memory(kind, DIM)
+def test_jax_arrays_are_welcome(keeping: str) -> None:
+    memory = make_memory(keeping, DIM)
     memory.insert(jnp.ones((3, DIM)), jnp.ones(3))
     assert len(memory) == 3

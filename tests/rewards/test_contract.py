@@ -30,6 +30,11 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "element": ("element", EARLY),
     "element-knn": ("element", EARLY | {"estimator": "knn", "credit": "state"}),
     "element-variation": ("element", EARLY | {"credit": "variation"}),
+    "element-spaced": (
+        "element",
+        {"memory": "spaced", "remember": "always", "own_episode": "out", "memory_capacity": 4},
+    ),
+    "element-robust": ("element", EARLY | {"normalisation": "robust", "own_episode": "out"}),
     "element-kde": ("element", EARLY | {"estimator": "kde", "normalisation": "running"}),
     **{name: (name, SMALL_REWARDS[name]) for name in ("rnd", "icm", "ngu", "e3b")},
     "re3": ("re3", POOL),

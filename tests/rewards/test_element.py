@@ -72,7 +72,7 @@ def test_weights() -> None:
 
 def test_constant_and_empty_batches_give_zero_not_nan() -> None:
     unknown = [[jnp.inf] * 3] * 2
-    for normalisation in ("batch", "running", "standard"):
+    for normalisation in ("batch", "running", "standard", "robust"):
         reward = element(normalisation=normalisation)
         state = init(reward, jax.random.key(0), SPEC)
         batch = batch_of([3.0, 3.0], unknown)
@@ -97,6 +97,81 @@ def test_standard_normalisation() -> None:
     np.testing.assert_allclose(
         reward_of(reward, state, batch), episodic + 0.5 * lifelong, rtol=1e-5, atol=1e-6
     )
+
+
+def test_robust_normalisation() -> None:
+    """21 entropies 0 … 20 have quantiles 1 and 19; novelties log(1 + d) with d = e^i − 1 are i, so
+    the same. A state that knows no neighbour earns nothing for novelty, and counts for no scale."""
+    reward = element(normalisation="robust", lifelong_weight=0.5, num_neighbours=1)
+    state = init(reward, jax.random.key(0), SPEC)
+    numbers = np.arange(21.0)
+    batch = batch_of(numbers.tolist(), np.expm1(numbers)[:, None])
+    assert not reward_of(reward, state, batch).any(), "nothing was learned yet"
+    state, _ = update(reward, state, batch, jax.random.key(0))
+    term = np.clip((numbers - 1.0) / 18.0, 0.0, 2.0)
+    np.testing.assert_allclose(reward_of(reward, state, batch), 1.5 * term, rtol=1e-4, atol=1e-5)
+    unknown = batch_of(numbers.tolist(), np.full((21, 1), np.inf))
+    np.testing.assert_allclose(reward_of(reward, state, unknown), term, rtol=1e-4, atol=1e-5)
+    learned, _ = update(reward, state, unknown, jax.random.key(0))
+    np.testing.assert_array_equal(learned.scales[1], state.scales[1])
+    assert float(learned.scales[0].batches) == 2
+
+
+def test_radii_of_nearest_neighbours_have_a_floor() -> None:
+    """1, 1 and 3 apart with k = 1 and a floor of 2: radii 2, 2 and 3, in two dimensions."""
+    states = np.array([[0.0, 0.0], [1.0, 0.0], [4.0, 0.0]], np.float32)
+    radii = np.array([2.0, 2.0, 3.0])
+    shares = np.log(3 * math.pi * radii**2) + 0.5772156649
+    for credit in ("state", "variation", "episode"):
+        options = {"estimator": "knn", "credit": credit, "estimator_neighbours": 1}
+        reward = element(**options, knn_floor=2.0)
+        _, notes = observe(reward, init(reward, jax.random.key(0), SPEC), episode_of(states))
+        expected = np.full(3, shares.mean()) if credit == "episode" else shares
+        np.testing.assert_allclose(notes["episode_entropy"][:3], expected, rtol=1e-5)
+
+
+def test_all_states_enter_where_everything_is_remembered() -> None:
+    config = ElementConfig(update_interval=10, update_steps=4, remember="always")
+    assert np.asarray(in_update_window(np.arange(35), config)).all()
+    assert [states_remembered(total, config) for total in (0, 1, 7)] == [0, 1, 7]
+    reward = element(remember="always")
+    state = init(reward, jax.random.key(0), SPEC)
+    state, _ = observe(reward, state, episode_of(np.arange(8, dtype=np.float32).reshape(4, 2)))
+    assert int(state.memory_size) == 4
+    assert reward.why_empty(1) == ""
+
+
+def test_a_spaced_memory_by_hand() -> None:
+    """δ = 1 in a memory of two. The first episode goes 0, 0.5, 3 and keeps 0 and 3. The second is
+    at 0.5 and at 9: 9 finds no room, and δ grows to 4 before 3 is dropped."""
+    reward = element(
+        memory="spaced", remember="always", memory_capacity=2, memory_spacing=1.0, num_neighbours=2
+    )
+    state = init(reward, jax.random.key(0), SPEC)
+    first = np.array([[0.0, 0.0], [0.5, 0.0], [3.0, 0.0]], np.float32)
+    state, notes = observe(reward, state, episode_of(first))
+    assert np.isinf(notes["neighbour_distances"]).all()
+    assert notes["visitor"][:3].tolist() == [0.0, 1.0, 2.0]
+    np.testing.assert_array_equal(state.memory.states, first[[0, 2]])
+    assert state.memory.visitors.tolist() == [-1, 2], "0.5 came to the place of 0"
+    second = np.array([[0.5, 0.0], [9.0, 0.0]], np.float32)
+    state, notes = observe(reward, state, episode_of(second, step=3))
+    np.testing.assert_allclose(notes["neighbour_distances"][:2], [[0.5, 2.5], [6.0, 9.0]])
+    np.testing.assert_array_equal(state.memory.states, [[0.0, 0.0], [9.0, 0.0]])
+    assert (int(state.memory_size), float(state.memory.spacing)) == (2, pytest.approx(4.0))
+    batch = batch_of([1.0, 2.0], notes["neighbour_distances"][:2])
+    _, metrics = update(reward, state, batch, jax.random.key(0))
+    assert float(metrics["memory_spacing"]) == pytest.approx(4.0)
+
+
+def test_settings_beyond_the_paper_are_checked() -> None:
+    for options, sentence in (
+        ({"memory_capacity": 1}, "room for at least 2 states, got 1"),
+        ({"memory_spacing": 0.0}, "must be positive and finite, got 0.0"),
+        ({"knn_floor": 0.0}, "knn_floor must be positive, got 0.0"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            ElementConfig(**options)
 
 
 def test_running_normalisation_uses_everything_seen() -> None:

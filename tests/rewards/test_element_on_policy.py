@@ -348,3 +348,23 @@ def test_mistakes_get_one_sentence() -> None:
         ValueError, match=r"OnPolicyElementConfig.recent_rollouts is 0; choose at least 1\."
     ):
         OnPolicyElementConfig(recent_rollouts=0)
+    with pytest.raises(ValueError, match=r"memory spaced is for learners from a replay; on roll"):
+        OnPolicyElementConfig(ElementConfig(memory="spaced"))
+
+
+def test_everything_can_be_remembered_from_the_first_step_on() -> None:
+    reward = element(remember="always", own_episode="out")
+    state, _ = observe(reward, reward.init(), line(0, 1, 2), 3)
+    assert reward.memory_size(state) == 3
+    assert reward.update_window == {}
+
+
+def test_the_own_episode_never_counts() -> None:
+    """A state is judged while its episode runs, and its states are remembered at the end: whatever
+    `own_episode` says, the rewards are the same."""
+    given = []
+    for own_episode in ("in", "out"):
+        reward = element(remember="always", own_episode=own_episode)
+        state, _ = observe(reward, reward.init(), line(0, 1, 2), 3)
+        given.append(reward.reward(state, line(5, 6, 9)))
+    np.testing.assert_array_equal(*given)

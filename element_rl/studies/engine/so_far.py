@@ -104,7 +104,7 @@ def _summary(run: RunFolder, metrics: Mapping[str, np.ndarray], until: int) -> d
     windows = {
         name: settings[name]
         for name in ("update_interval", "update_steps")
-        if settings[name] is not None
+        if settings[name] is not None and settings.get("remember") != "always"
     }
     return run.read_summary() | {
         "env": run.config["env"],

@@ -59,8 +59,16 @@ class ExploreConfig:
     episodic_weight: float = 1.0
     # How ELEMENT finds the nearest of all remembered states: by comparing with every one (exact),
     # with FAISS's index (hnsw), with the paper's graph (graph), or exactly while that is fast and
-    # then with hnsw (auto).
+    # then with hnsw (auto). spaced remembers only states that are far from all remembered ones, and
+    # 8,192 at most (--reward-options memory_capacity=N), with a distance that grows with need.
     memory: MemoryKind = "auto"
+    # When states are remembered: in the paper's update windows, or all the time, from the first
+    # step on (always; then --update-interval and --update-steps mean nothing). On a CPU take
+    # --memory spaced with it: others compare each step with the whole replay.
+    remember: Literal["windows", "always"] = "windows"
+    # Whether remembered states of its own episode make a state less novel (in, the paper's form),
+    # or only those of other episodes do (out).
+    own_episode: Literal["in", "out"] = "in"
     # How ELEMENT estimates the entropy of an episode: matrix-based Rényi entropy, a kernel density,
     # or distances to nearest neighbours. (default: kde on Hopper, knn on Walker2d, otherwise renyi)
     estimator: Literal["renyi", "kde", "knn"] | None = None
@@ -71,9 +79,9 @@ class ExploreConfig:
     # nearest remembered states (knn), or from a kernel over these distances (kde, renyi2).
     lifelong_estimator: Literal["knn", "kde", "renyi2"] = "knn"
     # How ELEMENT's two terms are scaled before they are added: by minimum and maximum over the
-    # batch (batch) or over all batches so far (running), or by mean and deviation over the batch
-    # (standard).
-    normalisation: Literal["batch", "running", "standard"] = "batch"
+    # batch (batch) or over all batches so far (running), by mean and deviation over the batch
+    # (standard), or by the 5 % and 95 % quantile of the last thousand batches (robust).
+    normalisation: Literal["batch", "running", "standard", "robust"] = "batch"
     # Who earns an episode's entropy: each state what it adds itself, by the logarithm of how
     # crowded its place is (state) or by the first variation of the entropy (variation), or all
     # states alike (episode, the paper's form).
@@ -353,6 +361,8 @@ def _element_options(env: str, config: ExploreConfig, planned_steps: int) -> dic
         "bandwidth": usual_bandwidth if config.bandwidth is None else config.bandwidth,
         "episodic_weight": config.episodic_weight,
         "memory": config.memory,
+        "remember": config.remember,
+        "own_episode": config.own_episode,
         "lifelong_estimator": config.lifelong_estimator,
         "normalisation": config.normalisation,
         "credit": config.credit,

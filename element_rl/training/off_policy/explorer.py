@@ -269,10 +269,10 @@ class Explorer:
     def summary(self) -> dict[str, Any]:
         """What the run came to, per seed."""
         config = self.config
-        facts: dict[str, Any] = {
-            "update_interval": config.update_interval,
-            "update_steps": config.update_steps,
-        }
+        names = (
+            ("update_interval", "update_steps") if config.remember == "windows" else ("remember",)
+        )
+        facts: dict[str, Any] = {name: getattr(config, name) for name in names}
         if (faults := self.collector.faults()) is not None:
             facts |= {"physics": config.physics, FAULTS: faults.tolist()}
         return summary_of(self, config.env, config.reward, self.seconds, self.rate(), facts)

@@ -2,7 +2,7 @@
 
 ingest         new records are encoded and written to the replay
 finish_all     episodes ended: the reward observes them, their notes are written, and where
-               states entered a memory all stored notes of the agent are merged
+               states entered a memory all stored notes of the agent are refreshed
 update         K × (sample, reward, learn) for all agents
 """
 
@@ -17,7 +17,6 @@ from jaxtyping import Array, Float, Int, UInt
 from element_rl.agents.contract import Agent, Anchor, Batch
 from element_rl.agents.networks import over_population
 from element_rl.entropy import evaluation_entropy
-from element_rl.memory.exact import NO_NODE
 from element_rl.replay import ring
 from element_rl.replay.ring import Records, Replay
 from element_rl.rewards import Reward
@@ -90,7 +89,8 @@ def _finish(
     replay = ring.release_episode(replay, agent, start, length, sample_head, notes, rows, num_envs)
     if remembers:
         assert memory is not None
-        replay = _merge_notes(memory, num_envs, replay, episode, agent, start, filled, rows)
+        place = (agent, start, filled)
+        replay = _refresh_notes(memory, num_envs, replay, state, new_state, episode, *place)
     # Networks are large and no episode changes them: what `observe` has left alone is not written
     # back.
     rewards = jax.tree.map(
@@ -102,31 +102,32 @@ def _finish(
     return replay, rewards
 
 
-def _merge_notes(
+def _refresh_notes(
     memory: Remembers,
     num_envs: int,
     replay: Replay,
+    before: Any,
+    after: Any,
     episode: ring.Episode,
     agent: Int[Array, ""],
     start: Int[Array, ""],
     filled: Int[Array, ""],
-    rows: int,
 ) -> Replay:
-    """Merge every stored note of the agent with the states that have just entered its memory."""
+    """Bring every stored note of the agent up to date with its memory, which an episode has fed."""
     capacity = replay.observation.shape[1]
-    entering = memory.entering(episode)
-    slot = jnp.where(
-        entering.rank == NO_NODE,
-        capacity,
-        (start + num_envs * jnp.arange(rows, dtype=jnp.int32)) % capacity,
-    )
-    own = jnp.full(capacity, NO_NODE, jnp.int32).at[slot].set(entering.rank, mode="drop")
-    # the note in slot i is about the state in slot i + E
-    next_states = jnp.roll(replay.state[agent], -num_envs, axis=0)
+    row = jnp.arange(len(episode.mask), dtype=jnp.int32)
+    slots = jnp.where(episode.mask, (start + num_envs * row) % capacity, capacity)
+
+    def refresh(notes: dict[str, Array]) -> dict[str, Array]:
+        # the note in slot i is about the state in slot i + E
+        next_states = jnp.roll(replay.state[agent], -num_envs, axis=0)
+        return memory.refresh(before, after, episode, slots, notes, next_states, filled)
+
     notes = {name: stored[agent] for name, stored in replay.notes.items()}
-    merged = memory.refresh(notes, next_states, entering, own, filled)
+    changed = memory.notes_change(before, after)
+    refreshed = jax.lax.cond(changed, refresh, lambda same: same, notes)
     return replay._replace(
-        notes={name: replay.notes[name].at[agent].set(merged[name]) for name in replay.notes}
+        notes={name: replay.notes[name].at[agent].set(refreshed[name]) for name in replay.notes}
     )
 
 

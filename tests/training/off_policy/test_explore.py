@@ -174,6 +174,33 @@ def test_hnsw_memory_is_resumed_too(tmp_path: Path) -> None:
     assert_same(outcome(whole), outcome(parts))
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"memory": "spaced", "own_episode": "out", "reward_options": ("memory_capacity=50",)},
+        {"memory": "hnsw", "own_episode": "out"},
+        {"memory": "spaced", "reward_options": ("memory_spacing=0.2", "knn_floor=0.05")},
+    ],
+)
+def test_what_goes_beyond_the_paper_is_resumed_too(options: dict, tmp_path: Path) -> None:
+    config = dataclasses.replace(
+        SMALL, steps=1_000, seeds=1, remember="always", normalisation="robust", **options
+    )
+    whole = create_run(config, tmp_path / "whole")
+    explore(config, whole)
+    parts = create_run(config, tmp_path / "parts")
+    calls = []
+    with pytest.raises(Interrupted):
+        explore(config, parts, stop=lambda: len(calls) >= 14 or bool(calls.append(1)))
+    explore(config, parts, resume=True)
+    assert_same(outcome(whole), outcome(parts))
+    metrics, summary = whole.read_metrics(), whole.read_summary()
+    assert (metrics["memory_size"][metrics["step"] >= 200] > 1).all()
+    assert (summary["remember"], "update_interval" in summary) == ("always", False)
+    if config.memory == "spaced":
+        assert (metrics["memory_spacing"][metrics["step"] >= 400] > 0).all()
+
+
 def test_longer_than_planned(undisturbed: RunFolder, tmp_path: Path) -> None:
     """A finished run can be continued with more steps."""
     config = dataclasses.replace(SMALL, steps=800)

@@ -143,6 +143,82 @@ def test_notes_equal_a_fresh_query_after_any_number_of_chunks(
         )
 
 
+@pytest.mark.parametrize(
+    ("memory", "capacity", "num_envs"),
+    [("exact", 2_000, 1), ("hnsw", 2_000, 1), ("exact", 300, 1), ("exact", 1_000, 5)],
+)
+def test_the_own_episode_can_be_left_out(chunks, memory: str, capacity: int, num_envs: int) -> None:
+    """Every sampleable transition's note is then the three nearest of all states of other episodes
+    that entered; here all states enter, from the first step on."""
+    collected, spec = chunks if num_envs == 1 else collected_chunks(24, num_envs)
+    options = {"memory": memory, "own_episode": "out", "remember": "always"}
+    learner = make_learner(spec, capacity=capacity, num_envs=num_envs, **options)
+    entered: list[list[np.ndarray]] = [[], []]
+    slots_of: list[list[np.ndarray]] = [[], []]
+    for chunk in collected:
+        for episode in learner.ingest(chunk):
+            states = np.asarray(learner.state.replay.state)[episode.agent]
+            slots = (episode.start + num_envs * np.arange(episode.length)) % capacity
+            entered[episode.agent].append(states[(slots + num_envs) % capacity])
+            slots_of[episode.agent].append(slots)
+    for agent in range(2):
+        replay = one_agent(learner.state.replay, agent)
+        assert int(learner.memory_sizes()[agent]) == sum(map(len, entered[agent]))
+        for number in range(len(entered[agent]) - 4, len(entered[agent])):
+            own, slots = entered[agent][number], slots_of[agent][number]
+            others = np.concatenate(
+                [states for index, states in enumerate(entered[agent]) if index != number]
+            )
+            distances = np.linalg.norm(own[:, None].astype(np.float64) - others[None], axis=-1)
+            np.testing.assert_allclose(
+                replay.notes["neighbour_distances"][slots],
+                np.sort(distances, axis=1)[:, :3],
+                rtol=1e-4,
+                atol=1e-5,
+            )
+
+
+@pytest.mark.parametrize(
+    ("own_episode", "room", "num_envs"),
+    [("out", 4_000, 1), ("out", 40, 1), ("in", 40, 1), ("in", 4_000, 1), ("out", 40, 5)],
+)
+def test_notes_equal_a_fresh_query_of_a_spaced_memory(
+    chunks, own_episode: str, room: int, num_envs: int
+) -> None:
+    """All kept states but those of places where the transition's episode (or itself) alone has
+    been, also after the memory was thinned."""
+    collected, spec = chunks if num_envs == 1 else collected_chunks(24, num_envs)
+    options = {"own_episode": own_episode, "remember": "always", "memory_capacity": room}
+    learner = make_learner(spec, memory="spaced", num_envs=num_envs, **options)
+    spacings = set()
+    for chunk in collected:
+        learner.ingest(chunk)
+        spacings.add(float(learner.state.rewards.memory.spacing[0]))
+    assert (len(spacings - {0.0}) > 2) == (room == 40), "few places: it must have been thinned"
+    for agent in range(2):
+        memory, replay = (
+            one_agent(part, agent) for part in (learner.state.rewards.memory, learner.state.replay)
+        )
+        kept, visitors = memory.states[: memory.size], memory.visitors[: memory.size]
+        assert int(learner.memory_sizes()[agent]) == len(kept) <= room
+        assert len(set(visitors.tolist())) > 1
+        tails, counts = learner.ledger.sampleable()[agent]
+        rings = [
+            (tail + num_envs * np.arange(count)) % 2_000
+            for tail, count in zip(tails, counts, strict=True)
+        ]
+        slots = replay.sampleable[np.concatenate(rings)]
+        states = replay.state[(slots + num_envs) % 2_000].astype(np.float64)
+        distances = np.linalg.norm(states[:, None] - kept[None], axis=-1)
+        distances[replay.notes["visitor"][slots][:, None] == visitors[None]] = np.inf
+        np.testing.assert_allclose(
+            replay.notes["neighbour_distances"][slots],
+            np.sort(distances, axis=1)[:, :3],
+            rtol=1e-4,
+            atol=1e-5,
+        )
+
+
 def test_entropy_notes_are_those_of_the_own_episode(
     filled: tuple[Learner, list[FinishedEpisode]],
 ) -> None:
@@ -222,9 +298,10 @@ def test_graph_memory_and_extrinsic_reward_train(chunks) -> None:
         assert parameters["weight_0"].shape == (2, 11, 16)
 
 
-def test_nothing_is_traced_again(chunks) -> None:
+@pytest.mark.parametrize("memory", ["exact", "spaced"])
+def test_nothing_is_traced_again(chunks, memory: str) -> None:
     collected, spec = chunks
-    learner = make_learner(spec)
+    learner = make_learner(spec, memory=memory)
     for chunk in collected[:6]:
         learner.ingest(chunk)
         learner.update()
