@@ -34,7 +34,7 @@ from element_rl.training.off_policy.config import ExploreConfig, usual_units
 NEWER: dict[type[Job], tuple[str, ...]] = {
     ExploreConfig: (
         *("extrinsic_weight", "position", "bounds", "envs_per_agent", "agent", "td3"),
-        "state_units",
+        *("state_units", "falls", "tell_position"),
     ),
 }
 FAILURE = "failure.json"  # in a cell's folder: why its last attempt ended
