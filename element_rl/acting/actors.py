@@ -23,12 +23,14 @@ import numpy as np
 from jaxtyping import Float
 
 from element_rl.acting.episode import RunningEpisode
+from element_rl.acting.host_policy import is_told, with_place
 from element_rl.acting.processes import Layout, sentence
 from element_rl.envs.make import EnvMaker
 from element_rl.envs.spec import EnvSpec
 
 Policy = Callable[[Mapping[str, np.ndarray], np.ndarray, np.ndarray], np.ndarray]
-"""``policy(parameters, observation [O], standard normal noise [A]) -> action [A] in [-1, 1]``"""
+"""``policy(parameters, observation [O], standard normal noise [A]) -> action [A] in [-1, 1]``; the
+observation of a policy that is told its place is that `with_place`."""
 
 EPISODE_STREAM = 1_000_003
 
@@ -190,15 +192,18 @@ class Actor:
         for array in (actions, rewards, terminations, truncations, final):
             array[:] = 0
         policy = self.policy
+        told = parameters is not None and is_told(parameters)
         count = 0
         try:
             for noise in self._noise(chunk_index, uniform=parameters is None):
                 observations[count], positions[count] = episode.observation, episode.position
-                action = (
-                    noise
-                    if parameters is None or policy is None
-                    else policy(parameters, observations[count], noise)
-                )
+                if parameters is None or policy is None:
+                    action = noise
+                else:
+                    seen = observations[count]
+                    if told:
+                        seen = with_place(parameters, seen, positions[count])
+                    action = policy(parameters, seen, noise)
                 actions[count] = action
                 rewards[count], terminated, truncated = episode.step(action)
                 count += 1

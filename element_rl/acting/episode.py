@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from element_rl.acting.policies import Policy, action_scale
+from element_rl.acting.policies import Policy, ToldPolicy, action_scale
 from element_rl.envs.spec import EnvSpec, position_of
 
 
@@ -37,15 +37,19 @@ def run_episode(
     seed: Sequence[int],
     deterministic: bool,
     watch: Callable[[Step], None] = lambda step: None,
+    spec: EnvSpec | None = None,
 ) -> tuple[float, int]:
     """Acts until the episode ends; its return and length. The watcher is told of the reset and of
-    every step. All depends on the policy and the seed, and on nothing else."""
+    every step. All depends on the policy and the seed, and on nothing else. `spec` is needed for
+    policies that are told where the agent is."""
     generator = np.random.default_rng(list(seed))
     observation, info = env.reset(seed=int(generator.integers(2**31)))
     policy.begin()
     watch(Step(observation, info))
     total, length, done = 0.0, 0, False
     while not done:
+        if isinstance(policy, ToldPolicy) and spec is not None:
+            policy.hear(position_of(spec, observation, info, env))
         action = policy.act(observation, generator, deterministic)
         observation, reward, terminated, truncated, info = env.step(action)
         total, length, done = total + float(reward), length + 1, terminated or truncated
@@ -68,7 +72,7 @@ def record_episode(
         if step.action is not None:
             actions.append(step.action)
 
-    total, _ = run_episode(env, policy, seed, deterministic, keep)
+    total, _ = run_episode(env, policy, seed, deterministic, keep, spec)
     return Episode(np.stack(observations), np.stack(positions), np.asarray(actions), total)
 
 

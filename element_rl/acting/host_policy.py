@@ -8,6 +8,9 @@ A stored policy says by its arrays how to act with it:
                                           clip(μ + σ·noise, -1, 1)
                                           where not, outputs are μ and log σ of a Gaussian (SAC):
                                           tanh(μ + σ·noise)
+    place_centre [2], place_unit [2]      where they are there, the policy is told where on the map
+                                          the agent is (`--tell-position both`): its input is the
+                                          observation ⊕ (position − centre) / unit
 
 This computes what `sac.act` and `td3.act` compute, in a few small matrix-vector products (about 20
 microseconds for 3×256 units). Set OPENBLAS_NUM_THREADS=1 in processes that run it side by side:
@@ -33,9 +36,9 @@ def policy_action(
     noise: Float[np.ndarray, " A"],
 ) -> Float[np.ndarray, " A"]:
     """The action of one agent's stored policy in float32; noise ~ N(0, 1), or zeros for the
-    deterministic action."""
+    deterministic action. A policy that is told its place takes the observation `with_place`."""
     hidden = observation.astype(np.float32, copy=False)
-    num_layers = len(parameters) // 2
+    num_layers = count_layers(parameters)
     for i in range(num_layers):
         hidden = hidden @ parameters[f"weight_{i}"]
         hidden += parameters[f"bias_{i}"]
@@ -60,8 +63,29 @@ def mean_action(
     return policy_action(parameters, observation, np.zeros_like(noise))
 
 
+def count_layers(parameters: Mapping[str, np.ndarray]) -> int:
+    """Layers of a stored policy."""
+    return (len(parameters) - ("exploration_noise" in parameters)) // 2 - is_told(parameters)
+
+
+def is_told(parameters: Mapping[str, np.ndarray]) -> bool:
+    """Whether a stored policy is told where the agent is, beside what it observes."""
+    return "place_centre" in parameters
+
+
+def with_place(
+    parameters: Mapping[str, np.ndarray],
+    observation: Float[np.ndarray, " O"],
+    position: Float[np.ndarray, " C"],
+) -> Float[np.ndarray, " I"]:
+    """The input of a policy that is told its place, in float32."""
+    place = (position[:2] - parameters["place_centre"]) / parameters["place_unit"]
+    return np.concatenate([observation, place], dtype=np.float32)
+
+
 def policy_widths(policy: Mapping[str, np.ndarray]) -> tuple[int, ...]:
     """Of stored policies [P, ...]: how wide observations, hidden layers and actions are."""
-    widths = [policy[f"bias_{i}"].shape[1] for i in range(len(policy) // 2)]
+    widths = [policy[f"bias_{i}"].shape[1] for i in range(count_layers(policy))]
     actions = widths[-1] if "exploration_noise" in policy else widths[-1] // 2
-    return (policy["weight_0"].shape[1], *widths[:-1], actions)
+    place = policy["place_unit"].shape[1] if is_told(policy) else 0
+    return (policy["weight_0"].shape[1] - place, *widths[:-1], actions)

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from element_rl.acting.host_a3c import act, forward
-from element_rl.acting.host_policy import policy_action
+from element_rl.acting.host_policy import is_told, policy_action, with_place
 from element_rl.acting.host_values import action_values
 
 Parameters = Mapping[str, np.ndarray]
@@ -59,7 +59,7 @@ def policy_of(parameters: Parameters, space: gymnasium.Space) -> Policy:
     if not parameters:
         return RandomPolicy(space)
     if isinstance(space, gymnasium.spaces.Box):
-        return VectorPolicy(parameters, space)
+        return (ToldPolicy if is_told(parameters) else VectorPolicy)(parameters, space)
     assert isinstance(space, gymnasium.spaces.Discrete)
     return (RecurrentPolicy if "lstm_hidden" in parameters else ValuePolicy)(parameters, space)
 
@@ -106,6 +106,29 @@ class VectorPolicy:
         return self._scale(
             policy_action(self._parameters, np.asarray(observation, np.float32), noise)
         )
+
+
+class ToldPolicy:
+    """The same of a policy that is told where the agent is: `hear` comes before every `act`."""
+
+    def __init__(self, parameters: Parameters, space: gymnasium.spaces.Box) -> None:
+        self._parameters, self._policy = parameters, VectorPolicy(parameters, space)
+        self._position: np.ndarray | None = None
+
+    def begin(self) -> None:
+        self._position = None
+
+    def hear(self, position: Float[np.ndarray, " C"]) -> None:
+        self._position = position
+
+    def act(self, observation: Any, generator: np.random.Generator, deterministic: bool) -> Any:
+        if self._position is None:
+            raise ValueError(
+                "This policy is told where the agent is (--tell-position both): say it before it "
+                "acts."
+            )
+        seen = with_place(self._parameters, np.asarray(observation), self._position)
+        return self._policy.act(seen, generator, deterministic)
 
 
 @dataclass

@@ -17,14 +17,14 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from element_rl.acting.host_policy import LOG_STD_MAX, LOG_STD_MIN
+from element_rl.acting.host_policy import LOG_STD_MAX, LOG_STD_MIN, count_layers
 from element_rl.agents.contract import Batch
 from element_rl.mlp import MLP
 
 
 class Actor(eqx.Module):
     """Observation → mean and log standard deviation of a Gaussian, before the tanh that bounds the
-    action."""
+    action. Of an observation that is wider, which critics see, it takes the first columns."""
 
     network: MLP
 
@@ -37,8 +37,15 @@ class Actor(eqx.Module):
     def __call__(
         self, observation: Float[Array, "B O"]
     ) -> tuple[Float[Array, "B A"], Float[Array, "B A"]]:
-        mean, log_std = jnp.split(self.network(observation), 2, axis=-1)
+        outputs = self.network(own_columns(self.network, observation))
+        mean, log_std = jnp.split(outputs, 2, axis=-1)
         return mean, jnp.clip(log_std, LOG_STD_MIN, LOG_STD_MAX)
+
+
+def own_columns(network: MLP, observation: Float[Array, "B O"]) -> Float[Array, "B I"]:
+    """The columns of an observation that a network takes: all, or the first where critics are told
+    more than actors."""
+    return observation[:, : network.weights[0].shape[0]]
 
 
 class TwinCritics(eqx.Module):
@@ -156,7 +163,7 @@ def flat_parameters(network: MLP) -> dict[str, Array]:
 
 def network_from(parameters: Mapping[str, Any]) -> MLP:
     """The network, or the population of networks, that `flat_parameters` came from."""
-    layers = range(len(parameters) // 2)
+    layers = range(count_layers(parameters))
     weights, biases = (
         tuple(jnp.array(parameters[f"{kind}_{i}"]) for i in layers) for kind in ("weight", "bias")
     )

@@ -116,11 +116,18 @@ class SACState(eqx.Module):
     temperature_optimiser: PyTree[Array]
 
 
-def agent(config: SACConfig, observation_dim: int, action_dim: int) -> Agent:
-    """SAC behind the contract of agents."""
+def agent(
+    config: SACConfig, observation_dim: int, action_dim: int, actor_dim: int | None = None
+) -> Agent:
+    """SAC behind the contract of agents. The actor sees the first `actor_dim` columns of the
+    observation; None: all."""
     return Agent(
         create=partial(
-            create, observation_dim=observation_dim, action_dim=action_dim, config=config
+            create,
+            observation_dim=observation_dim,
+            action_dim=action_dim,
+            config=config,
+            actor_dim=actor_dim,
         ),
         update=partial(update, config=config),
         policy=lambda state: policy_parameters(state.actor),
@@ -140,11 +147,18 @@ def with_policy(state: SACState, parameters: Mapping[str, Any]) -> SACState:
 
 
 # one compilation, not one per array
-@partial(jax.jit, static_argnames=("observation_dim", "action_dim", "config"))
-def create(key: PRNGKeyArray, observation_dim: int, action_dim: int, config: SACConfig) -> SACState:
+@partial(jax.jit, static_argnames=("observation_dim", "action_dim", "config", "actor_dim"))
+def create(
+    key: PRNGKeyArray,
+    observation_dim: int,
+    action_dim: int,
+    config: SACConfig,
+    actor_dim: int | None = None,
+) -> SACState:
     """A fresh agent; the same key gives the same agent."""
     actor_key, critic_key = jax.random.split(key)
-    actor = Actor.create(actor_key, observation_dim, action_dim, config.hidden_sizes)
+    seen = observation_dim if actor_dim is None else actor_dim
+    actor = Actor.create(actor_key, seen, action_dim, config.hidden_sizes)
     critics = TwinCritics.create(critic_key, observation_dim, action_dim, config.hidden_sizes)
     log_temperature = jnp.log(jnp.asarray(config.initial_temperature, jnp.float32))
     return SACState(

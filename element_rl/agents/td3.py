@@ -36,6 +36,7 @@ from element_rl.agents.networks import (
     critic_loss,
     flat_parameters,
     network_from,
+    own_columns,
 )
 from element_rl.mlp import MLP
 
@@ -86,7 +87,7 @@ class TD3Config:
 class TD3State(eqx.Module):
     """All that learns: a pytree of arrays only."""
 
-    actor: MLP  # observation → action before its tanh
+    actor: MLP  # observation, or its first columns (`own_columns`) → action before its tanh
     critics: TwinCritics
     target_actor: MLP
     target_critics: TwinCritics
@@ -95,11 +96,18 @@ class TD3State(eqx.Module):
     updates: Int[Array, ""]
 
 
-def agent(config: TD3Config, observation_dim: int, action_dim: int) -> Agent:
-    """TD3 behind the contract of agents."""
+def agent(
+    config: TD3Config, observation_dim: int, action_dim: int, actor_dim: int | None = None
+) -> Agent:
+    """TD3 behind the contract of agents. The actor sees the first `actor_dim` columns of the
+    observation; None: all."""
     return Agent(
         create=partial(
-            create, observation_dim=observation_dim, action_dim=action_dim, config=config
+            create,
+            observation_dim=observation_dim,
+            action_dim=action_dim,
+            config=config,
+            actor_dim=actor_dim,
         ),
         update=partial(update, config=config),
         policy=partial(policy, config=config),
@@ -110,11 +118,18 @@ def agent(config: TD3Config, observation_dim: int, action_dim: int) -> Agent:
     )
 
 
-@partial(jax.jit, static_argnames=("observation_dim", "action_dim", "config"))
-def create(key: PRNGKeyArray, observation_dim: int, action_dim: int, config: TD3Config) -> TD3State:
+@partial(jax.jit, static_argnames=("observation_dim", "action_dim", "config", "actor_dim"))
+def create(
+    key: PRNGKeyArray,
+    observation_dim: int,
+    action_dim: int,
+    config: TD3Config,
+    actor_dim: int | None = None,
+) -> TD3State:
     """A fresh agent; the same key gives the same agent."""
     actor_key, critic_key = jax.random.split(key)
-    actor = MLP.create(actor_key, (observation_dim, *config.hidden_sizes, action_dim))
+    seen = observation_dim if actor_dim is None else actor_dim
+    actor = MLP.create(actor_key, (seen, *config.hidden_sizes, action_dim))
     critics = TwinCritics.create(critic_key, observation_dim, action_dim, config.hidden_sizes)
     return TD3State(
         actor=actor,
@@ -189,7 +204,7 @@ def act(
     deterministic: bool = False,
 ) -> Float[Array, " A"]:
     """One action in [-1, 1]. `host_policy` computes the same in NumPy."""
-    action = jnp.tanh(state.actor(observation[None]))[0]
+    action = _mean(state.actor, observation[None])[0]
     noise = (
         0.0 if deterministic else config.exploration_noise * jax.random.normal(key, action.shape)
     )
@@ -202,7 +217,7 @@ def critic_target(
     """y = r + γ (1 - d) min_i Q̄_i(s', ã), ã = clip(μ̄(s') + clip(σ̃ ε, -c, c), -1, 1)."""
     limit = config.smoothing_clip
     smoothing = jnp.clip(config.smoothing_noise * noise, -limit, limit)
-    next_action = jnp.tanh(state.target_actor(batch.next_observation)) + smoothing
+    next_action = _mean(state.target_actor, batch.next_observation) + smoothing
     next_q = state.target_critics(batch.next_observation, jnp.clip(next_action, -1.0, 1.0))
     next_value = jnp.min(next_q, axis=0)
     return bootstrapped(batch.reward, batch.terminated, next_value, config.discount)
@@ -220,15 +235,20 @@ def actor_loss(
     With an anchor π_0 of weight w there is w E|Q| E[KL(π ‖ π_0)] more to pay, where both policies
     are Gaussians of the exploration's deviation σ: KL = ‖μ - μ_0‖² / (2 σ²). (0.1 where σ is 0.)
     """
-    action = jnp.tanh(actor(observation))
+    action = _mean(actor, observation)
     q = critics(observation, action)[0]
     loss = -jnp.mean(q)
     if anchor is not None:
         unit = jax.lax.stop_gradient(jnp.mean(jnp.abs(q)))
-        apart = jnp.sum((action - jnp.tanh(anchor.actor(observation))) ** 2, axis=-1)
+        apart = jnp.sum((action - _mean(anchor.actor, observation)) ** 2, axis=-1)
         deviation = config.exploration_noise or TD3Config.exploration_noise
         loss += anchor.weight * unit * jnp.mean(apart) / (2.0 * deviation**2)
     return loss, {"actor_loss": loss}
+
+
+def _mean(actor: MLP, observation: Float[Array, "B O"]) -> Float[Array, "B A"]:
+    """μ(s)."""
+    return jnp.tanh(actor(own_columns(actor, observation)))
 
 
 def _moved(due: Bool[Array, ""], network: Any, target: Any, rate: float) -> Any:

@@ -12,7 +12,7 @@ from element_rl.commands.bars import Bar, bar_or_lines
 from element_rl.commands.next_steps import say_next_steps
 from element_rl.commands.summaries import summary_table
 from element_rl.commands.training import TrainingCommand, counted, default_folder, run_training
-from element_rl.envs.robots import HEALTH_OPTION
+from element_rl.envs.robots import can_fall
 from element_rl.evaluate import evaluate, film
 from element_rl.runs.folder import RunError, RunFolder
 from element_rl.training.off_policy.config import ExploreConfig, Resolved, map_note, resolved
@@ -21,6 +21,10 @@ from element_rl.training.off_policy.launch import create_run, reopen_run
 
 FILMED_STEPS = 4  # steps of a robot between two frames of the film at the end of a run
 EPISODES_DRAWN = 2  # per checkpoint and seed, in the figure of trajectories at the end of a run
+FALLS = {  # what is said of falls that do other than in the paper
+    "ignore": "Falling does not end an episode (--falls end: the paper's form; reset).",
+    "reset": "A fall resets the robot, and the return goes on in the next episode.",
+}
 ELEMENTS_OWN = (  # options that no other reward has
     *("--beta", "--episodic-weight", "--memory", "--estimator", "--bandwidth"),
     *("--lifelong-estimator", "--credit", "--normalisation", "--remember", "--own-episode"),
@@ -87,11 +91,8 @@ def _title(given: ExploreConfig, settings: Resolved) -> list[str]:
             "States are calibrated: their units come from random steps before the run "
             "(--state-units raw: those of the environment)."
         )
-    if f"{HEALTH_OPTION}=false" in config.env_options:
-        lines.append(
-            "Falling does not end an episode (the paper's form: --env-options "
-            f"{HEALTH_OPTION}=true)."
-        )
+    if config.falls in FALLS and can_fall(config.env):
+        lines.append(FALLS[config.falls])
     return lines
 
 

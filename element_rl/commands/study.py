@@ -22,12 +22,14 @@ from element_rl.commands.options import read_options
 from element_rl.runs.stopping import INTERRUPTED, stop_signals
 from element_rl.studies.engine.environments import describe_environment, shows_frames
 from element_rl.studies.engine.grid import (
+    REPORT_SEEDS,
     Cell,
     Scale,
     Study,
     cell_folder,
     is_done,
     record,
+    results_folder,
     with_needs,
 )
 from element_rl.studies.engine.results import Results
@@ -74,6 +76,9 @@ class StudyCommand:
     methods: tuple[str, ...] = ()
     # How many agents of each method, each with a seed of its own. (default: the scale's)
     seeds: int | None = None
+    # Take the seeds that are kept for reporting, from 1,000 on, instead of those for development,
+    # from 0 on; the results stand in a folder of their own, STUDY-report.
+    report: bool = False
     # Environment steps of each agent while it explores. (default: the scale's)
     steps: int | None = None
     # Samples taken with each checkpoint's policy in the study trajectories, and of each seed's
@@ -118,16 +123,16 @@ def main(arguments: list[str]) -> int:
     out = _out(command)
     written = "element study " + shlex.join(arguments)
 
-    def report(unfinished: bool = False) -> None:
+    def write_report(unfinished: bool = False) -> None:
         results = conclude(study, command.scale, scale, cells, out, written, unfinished)
-        show(results, out / study.name)
+        show(results, results_folder(out, study, cells))
 
     if command.so_far:
         if command.slice is not None or command.ray is not None:
             raise ValueError(
                 "--so-far runs nothing and reports on all cells: leave out --slice and --ray."
             )
-        report(unfinished=True)
+        write_report(unfinished=True)
         return 0
     mine = _runnable(sliced(cells, command.slice), out) if command.slice is not None else cells
     executor = _executor(command)  # before the signals below: Ray has a handler of its own
@@ -143,7 +148,7 @@ def main(arguments: list[str]) -> int:
     if command.slice is not None:
         _say_slice(command.slice, len(sliced(cells, command.slice)), len(mine), len(failed))
     elif len(failed) < len(cells):
-        report()
+        write_report()
     return SOME_FAILED if failed else 0
 
 
@@ -184,9 +189,13 @@ def _maze(command: StudyCommand, arguments: Sequence[str]) -> int:
 
     config = SMOKE if command.scale == "smoke" else MazeConfig()
     config = dataclasses.replace(
-        config, seeds=command.seeds or config.seeds, steps=command.steps or config.steps
+        config,
+        seeds=command.seeds or config.seeds,
+        steps=command.steps or config.steps,
+        first_seed=REPORT_SEEDS if command.report else 0,
     )
-    run_maze_study(config, _out(command) / MAZE, "element study " + shlex.join(arguments))
+    folder = _out(command) / (f"{MAZE}-report" if command.report else MAZE)
+    run_maze_study(config, folder, "element study " + shlex.join(arguments))
     return 0
 
 
@@ -212,6 +221,11 @@ def chosen_scale(study: Study, command: StudyCommand) -> Scale:
         value = getattr(command, name)
         if value is not None and value < 1:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {value}.")
+    if not command.report and (command.seeds or 0) > REPORT_SEEDS:
+        raise ValueError(
+            f"--seeds is {command.seeds}, but seeds from {REPORT_SEEDS:,} on are for reporting: "
+            "take fewer, or --report."
+        )
     envs = tuple(dict.fromkeys(_full_name(env, study, scale) for env in command.envs)) or scale.envs
     screens = None if scale.screens is None else _resized(scale.screens, envs, command)
     scale = dataclasses.replace(_resized(scale, envs, command), screens=screens)
@@ -231,7 +245,12 @@ def _resized(scale: Scale, envs: tuple[str, ...], command: StudyCommand) -> Scal
     steps = {env: command.steps or scale.steps.get(env, largest) for env in envs}
     sizes = {name: getattr(command, name) or getattr(scale, name) for name in SIZES}
     return dataclasses.replace(
-        scale, envs=envs, seeds=command.seeds or scale.seeds, steps=steps, **sizes
+        scale,
+        envs=envs,
+        seeds=command.seeds or scale.seeds,
+        steps=steps,
+        first_seed=REPORT_SEEDS if command.report else 0,
+        **sizes,
     )
 
 

@@ -6,7 +6,7 @@ shape; actions are a Box with bounds, or a choice among a few with names.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -107,6 +107,25 @@ def orientation_of(
     observation."""
     first, last = spec.orientation_slice
     return observation[..., first:last]
+
+
+class MapScale(NamedTuple):
+    """The coverage map as a square from −1 to 1: what positions are told to learners in."""
+
+    centre: tuple[float, float]
+    unit: tuple[float, float]  # half of the map's range
+
+
+def map_scale(spec: EnvSpec) -> MapScale:
+    """The scale of an environment's coverage map; a ValueError where it has none."""
+    if spec.coverage_bounds is None:
+        raise ValueError(
+            f"--tell-position tells where on its coverage map the agent is, and {spec.name} has "
+            "none: say with --position which two coordinates tell it."
+        )
+    (left, right), (low, high) = spec.coverage_bounds
+    centre, unit = ((left + right) / 2, (low + high) / 2), ((right - left) / 2, (high - low) / 2)
+    return MapScale(centre, unit)
 
 
 def coverage_cell(

@@ -99,7 +99,7 @@ def film(
         env = policies.make(spec.name, **policies.env_options)
         return film_frames(path, env, parameters, seed, deterministic, tell, every)
     options = policies.env_options
-    return film_robot(path, spec.name, options, parameters, seed, deterministic, tell, every)
+    return film_robot(path, spec.name, options, parameters, seed, deterministic, tell, every, spec)
 
 
 @dataclass(frozen=True)

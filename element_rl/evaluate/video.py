@@ -24,6 +24,7 @@ import numpy as np
 from element_rl.acting.episode import Step, run_episode
 from element_rl.acting.policies import Parameters, policy_of
 from element_rl.envs.make import make_env
+from element_rl.envs.spec import EnvSpec
 from element_rl.runs.folder import RunError
 
 FRAMES_PER_SECOND = 30  # of a robot
@@ -66,8 +67,10 @@ def film_robot(
     deterministic: bool,
     watch: Watch = lambda frames, per_second: None,
     every: int = 1,
+    spec: EnvSpec | None = None,
 ) -> Path:
-    """Acts until the episode ends and films every so many steps."""
+    """Acts until the episode ends and films every so many steps. `spec` is needed for a policy that
+    is told where the robot is."""
     _check_can_be_seen(env_name, env_options)
     env = make_env(env_name, render_mode="rgb_array", **env_options)
     is_mujoco = _renderer_of(env) is not None
@@ -82,7 +85,8 @@ def film_robot(
             if number > 0 and number % every == 0:
                 add_frame(env.render())
 
-        run_episode(env, policy_of(parameters, env.action_space), seed, deterministic, show)
+        policy = policy_of(parameters, env.action_space)
+        run_episode(env, policy, seed, deterministic, show, spec)
 
     return _film(path, env, act, FRAMES_PER_SECOND, watch, remedy)
 

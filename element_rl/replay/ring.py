@@ -16,6 +16,10 @@ An agent may act in E environments. Each has every E-th slot of the agent's ring
 for a ring of its own: what is said above of slots i and i + 1 then holds of slots i and i + E. With
 E = 1 they are the same. The step of a transition counts those of all environments, which take
 turns: the t-th of environment e is step t E + e of the agent.
+
+The record after a `final` one begins the environment's next episode. So where the return of a
+transition goes on in the next episode (`--falls reset`), its beginning is found without any index:
+`next_beginning`.
 """
 
 from collections import deque
@@ -41,6 +45,8 @@ class Replay(NamedTuple):
     # rings of the slots that may be drawn, in the order their episodes ended
     sampleable: Int[Array, "P N"]
     notes: dict[str, Array]  # each [P, N, ...]
+    # where each observation was made, as learners are told it; None where they are told nothing
+    place: Float[Array, "P N 2"] | None = None
 
 
 class Records(NamedTuple):
@@ -52,6 +58,7 @@ class Records(NamedTuple):
     terminated: Bool[Array, "P R"]
     state: Float[Array, "P R D"]
     slot: Int[Array, "P R"]
+    place: Float[Array, "P R 2"] | None = None
 
 
 class Transitions(NamedTuple):
@@ -87,8 +94,10 @@ def create(
     action_dim: int,
     state_dim: int,
     note_shapes: NoteShapes,
+    places: bool = False,
 ) -> Replay:
-    """An empty replay of `capacity` slots per agent."""
+    """An empty replay of `capacity` slots per agent; with room for `places` where learners are told
+    them."""
     shape = (num_agents, capacity)
     return Replay(
         observation=jnp.zeros((*shape, observation_dim)),
@@ -98,6 +107,7 @@ def create(
         state=jnp.zeros((*shape, state_dim)),
         sampleable=jnp.zeros(shape, jnp.int32),
         notes={name: jnp.zeros((*shape, *rest)) for name, rest in note_shapes.items()},
+        place=jnp.zeros((*shape, 2)) if places else None,
     )
 
 
@@ -105,7 +115,8 @@ def add(replay: Replay, records: Records) -> Replay:
     """Write records into their slots. They cannot be sampled yet."""
     agent = jnp.arange(replay.observation.shape[0])[:, None]
 
-    def write(stored: Array, new: Array) -> Array:
+    def write(stored: Array | None, new: Array) -> Array:
+        assert stored is not None  # places are told from the first record on, or never
         return stored.at[agent, records.slot].set(new, mode="drop")
 
     return replay._replace(
@@ -114,6 +125,7 @@ def add(replay: Replay, records: Records) -> Replay:
         extrinsic_reward=write(replay.extrinsic_reward, records.extrinsic_reward),
         terminated=write(replay.terminated, records.terminated),
         state=write(replay.state, records.state),
+        place=None if records.place is None else write(replay.place, records.place),
     )
 
 
@@ -167,6 +179,14 @@ def release_episode(
     )
 
 
+class Drawn(NamedTuple):
+    """Transitions by where they stand in the ring of one agent."""
+
+    slot: Int[Array, " B"]
+    next_slot: Int[Array, " B"]  # of the next observation
+    env: Int[Array, " B"]
+
+
 def sample(
     replay: Replay,
     key: PRNGKeyArray,
@@ -176,6 +196,17 @@ def sample(
 ) -> Transitions:
     """Transitions drawn uniformly, with replacement, from those released. One agent: no array has
     the axis P here."""
+    return transitions(replay, draw(replay, key, batch_size, sample_tail, sample_count))
+
+
+def draw(
+    replay: Replay,
+    key: PRNGKeyArray,
+    batch_size: int,
+    sample_tail: Int[Array, " E"],
+    sample_count: Int[Array, " E"],
+) -> Drawn:
+    """Which transitions `sample` draws."""
     capacity, num_envs = replay.observation.shape[0], sample_tail.shape[0]
     ends = jnp.cumsum(sample_count)
     drawn = jax.random.randint(key, (batch_size,), 0, jnp.maximum(ends[-1], 1))
@@ -183,7 +214,12 @@ def sample(
     env = jnp.sum(drawn[:, None] >= ends[None, :-1], axis=1, dtype=jnp.int32)
     nth = drawn - (ends - sample_count)[env]
     slot = replay.sampleable[(sample_tail[env] + num_envs * nth) % capacity]
-    next_slot = (slot + num_envs) % capacity
+    return Drawn(slot, (slot + num_envs) % capacity, env)
+
+
+def transitions(replay: Replay, drawn: Drawn) -> Transitions:
+    """What stands there, of one agent."""
+    slot, next_slot, _ = drawn
     return Transitions(
         observation=replay.observation[slot],
         action=replay.action[slot],
@@ -193,6 +229,20 @@ def sample(
         state=replay.state[next_slot],
         notes={name: stored[slot] for name, stored in replay.notes.items()},
     )
+
+
+def next_beginning(
+    replay: Replay, drawn: Drawn, heads: Int[Array, " E"], latest: Int[Array, " E"]
+) -> Int[Array, " B"]:
+    """Slots where the episodes after those of the drawn transitions begin, if these were the last
+    of theirs; of one agent.
+
+    It is the slot after the last observation. Only one may not be written yet, that of an episode
+    which ended with the last record of all (`heads`); until it is, the episode's own first slot
+    (`latest`) stands for it: another draw of the same resets.
+    """
+    slot = (drawn.next_slot + heads.shape[0]) % replay.observation.shape[0]
+    return jnp.where(slot == heads[drawn.env], latest[drawn.env], slot)
 
 
 class FinishedEpisode(NamedTuple):
@@ -278,6 +328,16 @@ class Ledger:
         return np.stack(
             [part.reshape(-1, self.num_envs) for part in (tails, self.sample_count)], axis=1
         ).astype(np.int32)
+
+    def beginnings(self) -> Int[np.ndarray, "P 2 E"]:
+        """For `next_beginning`: the slot that each environment writes next, and the first one of
+        its latest finished episode."""
+        lengths = np.array([kept[-1] if kept else 0 for kept in self._lengths])
+        latest = (self.running_start - lengths - 1) % self.capacity
+        slots = (own * self.num_envs + self._env() for own in (self.head, latest))
+        return np.stack([part.reshape(-1, self.num_envs) for part in slots], axis=1).astype(
+            np.int32
+        )
 
     def running_slots(self, row: int) -> Int[np.ndarray, " T"]:
         """Slots, in its agent's ring, of the transitions of the episode that runs in an

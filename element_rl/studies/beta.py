@@ -27,7 +27,7 @@ from element_rl.studies.engine.analysis import (
 from element_rl.studies.engine.environments import VECTORS
 from element_rl.studies.engine.grid import Cell, Findings, FinishedCell, Scale, Study
 from element_rl.studies.engine.methods import SMOKE, cell_of
-from element_rl.studies.engine.tables import score_table
+from element_rl.studies.engine.tables import improvement_table, score_table
 
 WEIGHTS = (0.0, 0.1, 0.5, 1.0, 5.0)
 DEFAULT = 0.5  # the paper's, and so that of a run which says nothing of β
@@ -62,6 +62,8 @@ def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
         }
         for part in (0, 1)
     )
+    coverage, ours = scores_of(done, "coverage"), f"β = {DEFAULT:g}"
+    compared = any(ours in methods for methods in coverage.values())
     return Findings(
         sentences=_trends(radius, directions),
         notes=(
@@ -73,7 +75,12 @@ def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
         tables=(
             score_table("radius", "How far: radius of the visits", "m", radius),
             score_table("directions", "How many directions", f"of {SECTORS}", directions),
-            score_table("coverage", "Unique cells visited", "cells", scores_of(done, "coverage")),
+            score_table("coverage", "Unique cells visited", "cells", coverage),
+            *(
+                [improvement_table("improvement", f"Does {ours} cover more?", coverage, ours)]
+                if compared
+                else []
+            ),
         ),
         curves=curves_of(done, "coverage", "unique cells visited"),
         maps=maps_of(done),

@@ -77,6 +77,7 @@ def _learner(env: str, dataset: Cell, scale: Scale) -> Cell:
         (_dataset_id(env, dataset.method),),
         steps=scale.on(env).updates,
         by_agent=True,
+        seed=scale.first_seed,
         root=str(dataset.reference / "datasets"),
         **scale.on(env).offline_options,
     )

@@ -195,8 +195,10 @@ def collect(
         stream, fresh = carry
         action = noise
         if parameters is not None:
-            observation = stream.seen.observation.reshape(agents, num_envs, -1)
-            action = jax.vmap(policy_actions)(parameters, observation, noise)
+            seen = jax.tree.map(
+                lambda leaf: leaf.reshape(agents, num_envs, leaf.shape[1]), stream.seen
+            )
+            action = jax.vmap(policy_actions)(parameters, *seen, noise)
         action = action.reshape(agents * num_envs, -1)
         centre, half = jnp.broadcast_to((low + high) / 2, action.shape), (high - low) / 2
         state, outcome = worlds.step(stream.worlds, action * half[None, :] + centre)

@@ -26,7 +26,14 @@ import numpy as np
 from element_rl.runs.folder import RunFolder
 from element_rl.storage.files import read_json_object, to_json
 from element_rl.studies.engine.environments import shows_frames
-from element_rl.studies.engine.jobs import Job, agents_of, environments_of, label_of, sees_frames
+from element_rl.studies.engine.jobs import (
+    Job,
+    agents_of,
+    environments_of,
+    first_seed_of,
+    label_of,
+    sees_frames,
+)
 from element_rl.studies.engine.results import CellRecord, Curves, Map, Paths, Scatter, Table
 from element_rl.training.off_policy.config import ExploreConfig, usual_units
 
@@ -35,8 +42,11 @@ NEWER: dict[type[Job], tuple[str, ...]] = {
     ExploreConfig: (
         *("extrinsic_weight", "position", "bounds", "envs_per_agent", "agent", "td3"),
         *("state_units", "physics", "updates_per_step", "batch_size", "remember", "own_episode"),
+        *("falls", "tell_position"),
     ),
 }
+# Seeds from here on are for reporting only: nothing is chosen by what they show.
+REPORT_SEEDS = 1_000
 FAILURE = "failure.json"  # in a cell's folder: why its last attempt ended
 
 
@@ -47,6 +57,7 @@ class Scale:
     envs: tuple[str, ...]
     seeds: int
     steps: Mapping[str, int]  # per seed, by environment
+    first_seed: int = 0  # REPORT_SEEDS for reporting
     # taken with each checkpoint's policy, where a study acts with them; of a dataset, per seed
     samples: int = 30_000
     task_steps: int = 0  # per seed, of learning a task online, where a study has one
@@ -93,6 +104,17 @@ class Cell:
     def seeds(self) -> int:
         """Agents side by side."""
         return agents_of(self.config, sum(cell.seeds for cell in self.needs))
+
+    @property
+    def first_seed(self) -> int:
+        """The seed of the first of them; made of others' runs, they have theirs."""
+        own = first_seed_of(self.config)
+        return own if own is not None else min(cell.first_seed for cell in self.needs)
+
+    @property
+    def is_for_report(self) -> bool:
+        """Whether its seeds are for reporting, or for development."""
+        return self.first_seed >= REPORT_SEEDS
 
     @property
     def environments(self) -> int:
@@ -188,6 +210,18 @@ def _digested(job: Job) -> dict[str, Any]:
     }
 
 
+def results_folder(out: Path, study: Study, cells: Sequence[Cell]) -> Path:
+    """Where the results of these cells go: those for reporting stand beside those of development.
+    Both in one table are refused."""
+    kinds = {cell.is_for_report for cell in cells}
+    if len(kinds) > 1:
+        raise ValueError(
+            f"Cells of the study {study.name} have seeds for development (below {REPORT_SEEDS:,}) "
+            f"and for reporting (from {REPORT_SEEDS:,} on): one table shows one of them."
+        )
+    return out / (f"{study.name}-report" if True in kinds else study.name)
+
+
 def cell_folder(out: Path, cell: Cell) -> Path:
     return out / "cells" / cell.name
 
@@ -215,7 +249,15 @@ def record(out: Path, cell: Cell) -> CellRecord:
     elif (folder / FAILURE).is_file():
         state, reason = "failed", str(read_json_object(folder / FAILURE).get("reason", ""))
     return CellRecord(
-        cell.name, cell.env, cell.method, cell.seeds, cell.steps, state, seconds, reason
+        cell.name,
+        cell.env,
+        cell.method,
+        cell.seeds,
+        cell.steps,
+        state,
+        seconds,
+        reason,
+        cell.first_seed,
     )
 
 

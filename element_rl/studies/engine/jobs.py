@@ -79,6 +79,11 @@ def agents_of(job: Job, before: int) -> int:
     return before * (job.seeds if isinstance(job, OfflineConfig) else 1)
 
 
+def first_seed_of(job: Job) -> int | None:
+    """The seed of its first agent; None: that of the runs it is made of."""
+    return None if isinstance(job, CollectConfig) else job.seed
+
+
 def environments_of(job: Job, agents: int) -> int:
     """Environments that step at the same time, each in a process of its own."""
     if isinstance(job, PretrainConfig):

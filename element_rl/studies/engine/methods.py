@@ -71,7 +71,8 @@ def cell_of(env: str, method: str, scale: Scale, **settings: object) -> Cell:
     needs = (encoder_cell(env, scale),) if kind.has_encoder else ()
     if needs:
         settings["encoder"] = needs[0].reference
-    sizes = {"steps": scale.steps[env], "seeds": scale.seeds, "random_seeds": 0}
+    sizes = {"steps": scale.steps[env], "seeds": scale.seeds, "seed": scale.first_seed}
+    sizes["random_seeds"] = 0
     config = kind.config(env, **sizes, **settings)  # type: ignore[arg-type]
     options = dict(scale.options)
     learner = dataclasses.replace(getattr(config, kind.learner), **options.pop(kind.learner, {}))
@@ -83,7 +84,8 @@ def encoder_cell(env: str, scale: Scale) -> Cell:
     """The encoder of an environment, trained by ST-DIM on what a random policy sees: one for all
     methods and seeds, in the environment that they act in."""
     given = {name: scale.options[name] for name in ("env_options",) if name in scale.options}
-    return Cell(env, "encoder", PretrainConfig(env, **given, **scale.encoder_options))
+    seed = scale.first_seed
+    return Cell(env, "encoder", PretrainConfig(env, seed=seed, **given, **scale.encoder_options))
 
 
 def element_cells(

@@ -177,6 +177,7 @@ class CellRecord:
     state: str  # done, failed, missing
     seconds: float | None = None
     reason: str = ""  # of a failure
+    first_seed: int = 0  # of its agents, who count up from it
 
 
 @dataclass(frozen=True)

@@ -23,13 +23,16 @@ from element_rl.runs.provenance import commit, hardware, hardware_text, versions
 from element_rl.studies.engine.attempt import LOG, note_failure, prepare
 from element_rl.studies.engine.grid import (
     FAILURE,
+    REPORT_SEEDS,
     Cell,
+    FinishedCell,
     Scale,
     Study,
     cell_folder,
     finished,
     is_done,
     record,
+    results_folder,
     steps_done,
 )
 from element_rl.studies.engine.jobs import is_preparation
@@ -232,11 +235,12 @@ def conclude(
     unfinished: bool = False,
 ) -> Results:
     """Analyse the cells that are done; write results, tables, figures and the page into the study's
-    folder.
+    folder (`results_folder`).
 
     `unfinished`: all cells that have begun, at the step that those of their environment have
     reached (`so_far.py`).
     """
+    folder = results_folder(out, study, cells)
     if unfinished:
         done, notes = so_far(cells, out)
     else:
@@ -253,7 +257,7 @@ def conclude(
         command=command,
         cells=tuple(record(out, cell) for cell in cells),
         findings=found.sentences,
-        notes=(*notes, *found.notes),
+        notes=(*notes, *found.notes, _seeds_note(done)),
         tables=found.tables,
         curves=found.curves,
         maps=found.maps,
@@ -262,8 +266,26 @@ def conclude(
         settings={"scale": asdict(scale)} | {cell.name: asdict(cell.config) for cell in cells},
         provenance=_provenance([dict(entry.summary) for entry in done]),
     )
-    write_everything(results, out / study.name)
+    write_everything(results, folder)
     return results
+
+
+def _seeds_note(done: Sequence[FinishedCell]) -> str:
+    """Which seeds a page is of, and of which commit."""
+    cells = [entry.cell for entry in done]
+    first, last = (
+        min(cell.first_seed for cell in cells),
+        max(cell.first_seed + cell.seeds for cell in cells) - 1,
+    )
+    seeds = f"seed {first}" if first == last else f"seeds {first} to {last}"
+    commits = dict.fromkeys(str(entry.summary.get("commit")) for entry in done)
+    of = f"at commit {', '.join(commits)}"
+    if first >= REPORT_SEEDS:
+        return f"Reported: {seeds}, which nothing was chosen by, {of}."
+    return (
+        f"Development: {seeds}, by which settings may have been chosen, {of}. What is to be "
+        "claimed is measured with --report, on seeds that were not looked at."
+    )
 
 
 def _provenance(summaries: Sequence[dict[str, Any]]) -> dict[str, str]:

@@ -136,7 +136,7 @@ def permutation_p_value(x: Sequence[Runs], y: Sequence[Runs]) -> float:
     values: np.ndarray = np.zeros(1)
     shares: np.ndarray = np.ones(1)
     for runs_x, runs_y in zip(x, y, strict=True):
-        more_values, more_shares = _null_distribution(np.asarray(runs_x), np.asarray(runs_y))
+        more_values, more_shares = null_distribution(np.asarray(runs_x), np.asarray(runs_y))
         sums = (values[:, None] + more_values[None, :] / len(x)).reshape(-1).round(12)
         values, where = np.unique(sums, return_inverse=True)
         shares = np.bincount(where, weights=np.outer(shares, more_shares).reshape(-1))
@@ -213,7 +213,7 @@ def _newcombe_limit(value: float, runs_x: int, runs_y: int, end: float) -> float
     return inside
 
 
-def _null_distribution(
+def null_distribution(
     x: Num[np.ndarray, " M"], y: Num[np.ndarray, " N"]
 ) -> tuple[Float[np.ndarray, " V"], Float[np.ndarray, " V"]]:
     """All values of θ̂ if the pooled runs were dealt out at random, and the share of each.

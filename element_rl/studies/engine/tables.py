@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Num
 
+from element_rl.studies.engine.power import CHANCE, pooled_deviation, power_sentence
 from element_rl.studies.engine.results import Table
 from element_rl.studies.engine.statistics import (
     Estimate,
@@ -31,7 +32,6 @@ from element_rl.studies.engine.statistics import (
 from element_rl.studies.engine.table_text import Cell, cell_text
 
 ALL = "all"  # environments
-CHANCE = 0.05  # p-values above it show no difference
 NO_ESTIMATE = (None, None, None)
 
 MaybeEstimate = Estimate | tuple[float | None, None, None]
@@ -80,7 +80,7 @@ def improvement_table(name: str, title: str, scores: Scores, ours: str = "elemen
         "P(better): probability that a run of the method scores higher than a run of the other, a "
         "tie counting half; Newcombe's interval. p: exact permutation test (Mann–Whitney) that the "
         f"two do not differ; corrected (Holm) for the {_made(made)} comparisons of this table. "
-        f"Above {CHANCE:g} there is no clear difference."
+        f"Above {CHANCE:g} there is no clear difference. {_power(scores, ours, made)}"
     )
     return Table(name, title, columns, rows, note)
 
@@ -162,6 +162,18 @@ def comparisons(scores: Scores, ours: str) -> list[Comparison]:
         entry if entry.p_value is None else entry._replace(corrected=next(corrected))
         for entry in made
     ]
+
+
+def _power(scores: Scores, ours: str, made: Sequence[Comparison]) -> str:
+    """What these comparisons can find, from the spread of the runs in each environment."""
+    runs = {
+        env: [found for name in runs_of if len(found := _runs(runs_of, name))]
+        for env, runs_of in scores.items()
+        if len(_runs(runs_of, ours))
+    }
+    fewest = min((len(found) for methods in runs.values() for found in methods), default=0)
+    deviations = {env: pooled_deviation(methods) for env, methods in runs.items()}
+    return power_sentence(fewest, deviations, _made(made))
 
 
 def _made(entries: Sequence[Comparison]) -> int:

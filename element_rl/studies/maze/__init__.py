@@ -51,7 +51,8 @@ class MazeConfig:
 
     episodes: int = 300  # per seed
     steps: int = 700  # per episode
-    seeds: int = 10  # independent agents per reward, numbered from 0
+    seeds: int = 10  # independent agents per reward
+    first_seed: int = 0  # of them; the others count up from it
     # random: a policy, with no reward
     rewards: tuple[RewardName, ...] = ("episodic", "lifelong", "both", "random")
     # k of r_l; the paper gives none for the maze (3 elsewhere, see docs/results/maze.md)
@@ -130,7 +131,11 @@ def run_maze(config: MazeConfig, watch: Watch = lambda done, total: None) -> Maz
     kinds = [_kind(name, config) for name in config.rewards for _ in range(config.seeds)]
     population = jax.tree.map(lambda *leaves: jnp.stack(leaves), *kinds)
     keys = jnp.stack(
-        [_agent_key(name, seed) for name in config.rewards for seed in range(config.seeds)]
+        [
+            _agent_key(name, config.first_seed + index)
+            for name in config.rewards
+            for index in range(config.seeds)
+        ]
     )
     knowledge = jax.vmap(lambda _: _no_knowledge(config))(keys)
     history = []

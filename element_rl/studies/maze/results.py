@@ -24,6 +24,7 @@ from element_rl.studies.engine.statistics import (
     mean_and_std,
     stratified_bootstrap,
 )
+from element_rl.studies.engine.tables import improvement_table
 from element_rl.studies.maze import MazeConfig, MazeOutcome, Watch, run_maze
 from element_rl.studies.report import write_everything
 
@@ -35,6 +36,7 @@ QUESTION = (
     "that have it alone? The paper finds that the lifelong reward traps agents in dead ends near "
     "the start, and the episodic one leads to the depth."
 )
+EPISODIC = "episodic"
 LABELS = {
     "episodic": "episodic\n$r_{\\mathrm{ep}}$",
     "lifelong": "lifelong\n$r_{\\,\\ell}$",
@@ -69,12 +71,21 @@ def maze_results(outcome: MazeOutcome, command: str = "element maze") -> Results
         scale="paper" if (config.episodes, config.steps) == (300, 700) else "small",
         command=command,
         cells=tuple(
-            CellRecord(f"maze-{name}", "maze", name, config.seeds, steps, "done", round(share, 1))
+            CellRecord(
+                f"maze-{name}",
+                "maze",
+                name,
+                config.seeds,
+                steps,
+                "done",
+                round(share, 1),
+                first_seed=config.first_seed,
+            )
             for name in config.rewards
         ),
         findings=_findings(outcome),
         notes=_notes(config),
-        tables=(_agents_table(outcome), _rewards_table(outcome)),
+        tables=(_agents_table(outcome), *_comparison(outcome), _rewards_table(outcome)),
         curves=tuple(_curves(outcome)),
         maps=tuple(_maps(outcome)),
         settings={"maze": to_json(config)},
@@ -191,6 +202,18 @@ def _agents_table(outcome: MazeOutcome) -> Table:
     )
     title = f"How deep agents go in their last {LAST} episodes"
     return Table("agents", title, columns, tuple(rows), note)
+
+
+def _comparison(outcome: MazeOutcome) -> list[Table]:
+    """The episodic reward against the others, where it was run."""
+    depth: dict[str, np.ndarray] = {
+        name: depth_reached(outcome, name)[:, -LAST:].mean(axis=1)
+        for name in outcome.config.rewards
+    }
+    if EPISODIC not in depth or len(depth) < 2:
+        return []
+    title = "Does the episodic reward lead deeper?"
+    return [improvement_table("improvement", title, {"maze": depth}, ours=EPISODIC)]
 
 
 def _rewards_table(outcome: MazeOutcome) -> Table:
@@ -336,7 +359,8 @@ def _lifelong_sentence(outcome: MazeOutcome, depth: Float[np.ndarray, "P E"]) ->
 
 def _notes(config: MazeConfig) -> tuple[str, ...]:
     return (
-        f"{config.seeds} seeds (0 to {config.seeds - 1}), {config.episodes} episodes of "
+        f"{config.seeds} seeds ({config.first_seed} to {config.first_seed + config.seeds - 1}), "
+        f"{config.episodes} episodes of "
         f"{config.steps} steps, k = {config.num_neighbours}, β = {config.lifelong_weight}. The "
         "maze is our own drawing.",
         "The paper gives neither k nor the settings of Q-learning for its maze. A cell visited "

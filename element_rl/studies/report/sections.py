@@ -10,6 +10,7 @@ from html import escape
 from typing import Any
 
 from element_rl.storage.files import to_json
+from element_rl.studies.engine.grid import REPORT_SEEDS
 from element_rl.studies.engine.results import CellRecord, Results
 from element_rl.studies.report.drawings import group_title
 from element_rl.studies.report.html_tables import html_table, method_mark
@@ -73,9 +74,20 @@ def _facts_of_a_study(results: Results) -> list[str]:
     seeds = sorted({cell.seeds for cell in results.cells})
     if seeds:
         spread = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]}–{seeds[-1]}"
-        facts.append(f"<b>{spread}</b> seed{'' if seeds == [1] else 's'} per cell")
+        facts.append(
+            f"<b>{spread}</b> seed{'' if seeds == [1] else 's'} per cell, {_from(results)}"
+        )
         facts.append(_states(results.cells))
+    if commit := results.provenance.get("runs: commit"):
+        facts.append(f"commit <b>{text(commit)}</b>")
     return facts
+
+
+def _from(results: Results) -> str:
+    """Of which seeds a study is."""
+    first = min(cell.first_seed for cell in results.cells)
+    purpose = "for reporting" if first >= REPORT_SEEDS else "of development"
+    return f"from <b>{first}</b> ({purpose})"
 
 
 def _states(cells: Sequence[CellRecord]) -> str:
@@ -127,6 +139,7 @@ def _cells(cells: Sequence[CellRecord], colours: Colours) -> str:
         "environment": "env",
         "method": "method",
         "seeds": "seeds",
+        "from seed": "first_seed",
         "steps per seed": "steps",
         "state": "state",
         "seconds": "seconds",

@@ -65,6 +65,7 @@ def off_policy_settings(config: FinetuneConfig, source: RunFolder) -> Resolved:
         "env_options": _merged_options(options, config.env_options, f"{HEALTH_OPTION}=false"),
         "position": explored.position,
         "bounds": explored.bounds,
+        "tell_position": explored.tell_position,
         "agent": explored.agent,
         explored.agent: learner,
     }

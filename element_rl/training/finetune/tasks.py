@@ -23,6 +23,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from element_rl.acting.episode import run_episode
 from element_rl.acting.evaluator import Evaluator, default_workers
 from element_rl.encoders.frozen import load_encoder, save_encoder
 from element_rl.runs.folder import RunFolder
@@ -119,7 +120,8 @@ class OffPolicyTask:
     def evaluator(self, episodes: int) -> Evaluator:
         given = self.settings.workers
         workers = default_workers(episodes) if given is None else min(given, episodes)
-        return Evaluator(self.settings.env, parsed_options(self.settings), workers)
+        run = partial(run_episode, spec=self._resolved.spec)
+        return Evaluator(self.settings.env, parsed_options(self.settings), workers, run=run)
 
     def opened(self, path: Path, begun: bool, transfers: bool) -> tuple[Any, RunFolder]:
         settings = self._resolved

@@ -24,6 +24,7 @@ from element_rl.rewards.making import memory_kind
 from element_rl.runs.folder import RunFolder
 from element_rl.runs.kinds import stored_settings
 from element_rl.storage.settings import named_values, settings_from_json
+from element_rl.training.off_policy.view import Falls, TellPosition, view_of
 from element_rl.training.settings import check_numbers, usual_log_every
 from element_rl.worlds.making import Physics, make_worlds
 
@@ -127,10 +128,13 @@ class ExploreConfig:
     # How many times the task's own reward is added to the intrinsic one; with 0 the agents learn
     # from the intrinsic reward alone.
     extrinsic_weight: float = 0.0
-    # Settings of the environment as NAME=VALUE pairs. Robots that explore do not end their episodes
-    # by falling (docs/results/history/ant-series.md says why); terminate_when_unhealthy=true has
-    # them do so, as in the paper. (default: none)
+    # Settings of the environment as NAME=VALUE pairs, e.g. max_episode_steps=500. (default: none)
     env_options: tuple[str, ...] = ()
+    # What a fall of the robot does: it ends the episode and the return (end, as in the paper), it
+    # ends nothing and the robot lies there (ignore), or it resets the robot while the return goes
+    # on in the next episode (reset). Of other environments, whatever terminates an episode is its
+    # fall. (default: ignore; end with --reward extrinsic and where falls cannot be ignored)
+    falls: Falls | None = None
     # Where the agent is, in an environment that is no robot of this library: entries of info, or
     # columns of the observation, e.g. x_position y_position, or 0 1. They become part of the state,
     # and the first two of the map. (default: what the library knows of the robot)
@@ -142,6 +146,9 @@ class ExploreConfig:
     # from 2,000 random steps before the run, so that a bandwidth means the same everywhere
     # (calibrated). (default: raw on Hopper, Walker2d, Ant and PointMaze, calibrated elsewhere)
     state_units: Literal["raw", "calibrated"] | None = None
+    # Who is told where on the coverage map the agent is, beside what it observes: nobody (none),
+    # the critics (critic), or critics and actor (both). Rewards see what they see without it.
+    tell_position: TellPosition = "none"
     # Algorithm that learns from the reward: soft actor-critic (sac) or TD3 (td3).
     agent: Literal["sac", "td3"] = "sac"
     # The learner of --agent sac, soft actor-critic.
@@ -229,12 +236,8 @@ def resolved(config: ExploreConfig | Resolved, run: RunFolder | None = None) -> 
     spec = describe(config.env, config.position, config.bounds, "vectors", **options)
     if config.physics != "host":
         make_worlds(config.physics, spec, options)  # refuses what it cannot take
-    if can_fall(spec.name) and HEALTH_OPTION not in parsed_options(config):
-        # said, so that a random policy beside it has the same
-        ends = "true" if config.reward == "extrinsic" else "false"
-        config = dataclasses.replace(
-            config, env_options=(*config.env_options, f"{HEALTH_OPTION}={ends}")
-        )
+    config = _with_falls(spec.name, config)
+    view_of(config, spec)  # refuses to tell places where there is no map
     element = _element_options(spec.name, config, planned_steps)
     config = dataclasses.replace(
         config,
@@ -261,14 +264,41 @@ def begun_settings(run: RunFolder) -> ExploreConfig:
     """The settings that a run was begun with.
 
     Older runs stored the memory as "auto"; which one that came to follows from their steps. They
-    say nothing of units: their states are raw.
+    say nothing of units: their states are raw. What a fall did there, the environment's options
+    say.
     """
     stored = stored_settings(run, "explore", ExploreConfig)
-    stored = dataclasses.replace(stored, state_units=stored.state_units or "raw")
+    stored = dataclasses.replace(
+        _with_falls(stored.env, stored), state_units=stored.state_units or "raw"
+    )
     if stored.reward != "element" or stored.memory != "auto":
         return stored
     memory = memory_kind(_make_reward(stored.env, stored, stored.steps))
     return dataclasses.replace(stored, memory=memory or stored.memory)
+
+
+def _with_falls(env: str, config: ExploreConfig) -> ExploreConfig:
+    """The configuration with what a fall does, said in both places: here, and to the environment,
+    so that a random policy beside the run has the same."""
+    told = parsed_options(config).get(HEALTH_OPTION)
+    if not can_fall(env):
+        if config.falls == "ignore":
+            raise ValueError(
+                f"--falls ignore is for robots that can fall, and {env} has no option "
+                f"{HEALTH_OPTION}: take end or reset, or leave --falls out."
+            )
+        return dataclasses.replace(config, falls=config.falls or "end")
+    usual: Falls = "end" if config.reward == "extrinsic" else "ignore"
+    if told is not None:
+        usual = "end" if told else "ignore"
+    falls = config.falls or usual
+    if told is not None and bool(told) == (falls == "ignore"):
+        raise ValueError(
+            f"--falls {falls} and --env-options {HEALTH_OPTION}={str(bool(told)).lower()} "
+            "contradict each other: leave one of them out."
+        )
+    said = () if told is not None else (f"{HEALTH_OPTION}={str(falls != 'ignore').lower()}",)
+    return dataclasses.replace(config, falls=falls, env_options=(*config.env_options, *said))
 
 
 def usual_units(env: str) -> Literal["raw", "calibrated"]:

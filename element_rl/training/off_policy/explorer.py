@@ -14,7 +14,6 @@ import numpy as np
 from jaxtyping import Float
 
 from element_rl.acting.collector import Chunk
-from element_rl.agents.making import make_agent
 from element_rl.encoders.state import WarmUp
 from element_rl.envs.spec import EnvSpec
 from element_rl.rewards import Reward, make_reward
@@ -28,6 +27,7 @@ from element_rl.training.off_policy.collecting import MakeCollector, usual_colle
 from element_rl.training.off_policy.config import ExploreConfig
 from element_rl.training.off_policy.learner import Learner
 from element_rl.training.off_policy.measures import ChunkMeasures
+from element_rl.training.off_policy.view import agent_of, view_of
 from element_rl.training.off_policy.warm_up import warm_up_for
 from element_rl.training.settings import agent_seeds
 
@@ -56,7 +56,7 @@ class Explorer:
         self.learner = Learner(
             spec,
             reward or make_reward("extrinsic"),
-            make_agent(config.agent, config.learner, spec.observation_dim, spec.action_dim),
+            agent_of(config, spec),
             self.seeds,
             config.replay_size if self.learns else smallest,
             config.chunk_steps,
@@ -65,6 +65,7 @@ class Explorer:
             config.extrinsic_weight,
             self.warm_up,
             config.updates_per_chunk,
+            view_of(config, spec),
         )
         self.measures = ChunkMeasures(spec, len(self.seeds), config.num_envs)
         self.parameters: dict[str, Any] = self.learner.parameters()

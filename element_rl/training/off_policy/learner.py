@@ -26,6 +26,7 @@ from element_rl.replay.ring import FinishedEpisode, Ledger, Replay
 from element_rl.rewards import Reward, RewardSpec
 from element_rl.rewards.interface import remembering
 from element_rl.training.off_policy import programs
+from element_rl.training.off_policy.view import PLAIN, View, telling
 
 EPISODE_BUCKETS = (128, 256, 512)  # padded lengths; longer episodes take the environment's limit
 
@@ -55,8 +56,10 @@ class Learner:
         extrinsic_weight: float = 0.0,
         warm_up: WarmUp | None = None,  # of calibrated states
         num_updates: int | None = None,  # after a chunk; as many as it has steps, unless told
+        view: View = PLAIN,  # what the agents learn from, beside what the reward sees
     ) -> None:
-        self.spec, self.reward, self.agent = spec, reward, agent
+        agent = telling(agent, view)
+        self.spec, self.reward, self.agent, self.view = spec, reward, agent, view
         self.num_updates = chunk_steps if num_updates is None else num_updates
         self.seeds = jnp.asarray(agent_seeds, jnp.uint32)
         capacity -= capacity % num_envs
@@ -88,6 +91,7 @@ class Learner:
                 spec.action_dim,
                 state_dim,
                 reward.note_shapes(),
+                places=view.told is not None,
             ),
         )
         self._memory = remembering(reward)
@@ -97,14 +101,19 @@ class Learner:
         self.critic_warmup = 0  # updates, from the first, in which the critics learn alone
         self.anchor_weight = 0.0  # what leaving `state.anchor` costs
         self.anchor_halflife = inf  # updates in which that halves
-        self._ingest = jax.jit(programs.ingest, donate_argnums=0)
+        self._ingest = jax.jit(partial(programs.ingest, view=view), donate_argnums=0)
         self._finish = jax.jit(
             partial(programs.finish_all, reward, self._memory, num_envs),
             static_argnames=("rows", "remembers"),
             donate_argnums=(0, 1),
         )
         update = partial(
-            programs.update, reward, agent, self.num_updates, extrinsic_weight=extrinsic_weight
+            programs.update,
+            reward,
+            agent,
+            self.num_updates,
+            extrinsic_weight=extrinsic_weight,
+            view=view,
         )
         self._update = jax.jit(update, donate_argnums=(0, 1))
         self._entropies, self._episode_states = (
@@ -144,7 +153,7 @@ class Learner:
             self.state.agents,
             self.state.rewards,
             self.state.replay,
-            self.ledger.sampleable(),
+            self._sampleable(),
             self.seeds,
             np.uint32(self.updates),
             # None once it is over: then, and where there was none, the program is the ordinary one.
@@ -156,6 +165,13 @@ class Learner:
         self.state = self.state._replace(agents=agents, rewards=rewards)
         self.updates += self.num_updates
         return metrics, parameters
+
+    def _sampleable(self) -> Int[np.ndarray, "P S E"]:
+        """What the ledger knows of slots that may be drawn."""
+        drawable = self.ledger.sampleable()
+        if not self.view.resets:
+            return drawable
+        return np.concatenate([drawable, self.ledger.beginnings()], axis=1)
 
     def parameters(self) -> dict[str, np.ndarray]:
         """The policies as the environment workers take them, [P, ...]."""

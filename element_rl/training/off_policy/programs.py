@@ -14,13 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt
 
-from element_rl.agents.contract import Agent, Anchor, Batch
+from element_rl.agents.contract import Agent, Anchor
 from element_rl.agents.networks import over_population
 from element_rl.entropy import evaluation_entropy
 from element_rl.replay import ring
 from element_rl.replay.ring import Records, Replay
 from element_rl.rewards import Reward
 from element_rl.rewards.interface import Remembers
+from element_rl.training.off_policy.view import PLAIN, View, learned_from, placed
 
 # Where the environment's reward is added: its mean over the batch, before its weight, and that of
 # what the agent learns from.
@@ -28,7 +29,11 @@ REWARD_COLUMNS = ("reward_extrinsic", "reward_learned")
 
 
 def ingest(
-    replay: Replay, encoders: Any, records: Float[Array, "P R F"], slot: Int[Array, "P R"]
+    replay: Replay,
+    encoders: Any,
+    records: Float[Array, "P R F"],
+    slot: Int[Array, "P R"],
+    view: View = PLAIN,
 ) -> Replay:
     """`records`: observation, action, extrinsic reward, terminated and position side by side."""
     widths = (replay.observation.shape[-1], replay.action.shape[-1], 1, 1)
@@ -38,10 +43,9 @@ def ingest(
     # over agents, then over their records
     encode = jax.vmap(lambda encoder, o, p: jax.vmap(encoder)(o, p))
     state = encode(encoders, observation, position)
-    return ring.add(
-        replay,
-        Records(observation, action, extrinsic_reward[..., 0], terminated[..., 0] > 0, state, slot),
-    )
+    flags = extrinsic_reward[..., 0], terminated[..., 0] > 0
+    place = placed(view, position)
+    return ring.add(replay, Records(observation, action, *flags, state, slot, place))
 
 
 def finish_all(
@@ -138,7 +142,8 @@ def update(
     agents: Any,
     rewards: Any,
     replay: Replay,
-    sampleable: Int[Array, "P 2 E"],  # tails and counts of each agent's rings of sampleable slots
+    # tails and counts of each agent's rings of sampleable slots, and what else the view needs
+    sampleable: Int[Array, "P S E"],
     seeds: UInt[Array, " P"],
     first_update: UInt[Array, ""],
     critic_warmup: UInt[Array, ""] | None = None,
@@ -146,6 +151,7 @@ def update(
     anchor_weight: Float[Array, ""] | float = 0.0,  # at the first update
     anchor_halflife: Float[Array, ""] | float = inf,
     extrinsic_weight: float = 0.0,  # of the environment's reward, beside the other
+    view: View = PLAIN,  # what the agent learns from, beside what the reward sees
 ) -> tuple[Any, Any, dict[str, Array], dict[str, Array]]:
     """The learning part of Algorithm 3, `num_updates` times, for all agents."""
 
@@ -157,7 +163,8 @@ def update(
         def step(carry: Any, index: Array) -> Any:
             agent, state = carry
             keys = jax.random.split(jax.random.fold_in(key, index), 3)
-            batch = ring.sample(replay, keys[0], functions.batch_size, sampleable[0], sampleable[1])
+            drawn = ring.draw(replay, keys[0], functions.batch_size, sampleable[0], sampleable[1])
+            batch = ring.transitions(replay, drawn)
             state, reward_metrics = reward.update(state, batch, keys[1])
             values = reward.reward(state, batch)
             terms = {
@@ -172,9 +179,7 @@ def update(
                         strict=True,
                     )
                 )
-            learned = Batch(
-                batch.observation, batch.action, values, batch.next_observation, batch.terminated
-            )
+            learned = learned_from(view, replay, drawn, batch, values, sampleable[2:])
             actor_learns = None if critic_warmup is None else index >= critic_warmup
             weight = anchor_weight * jnp.exp2(-index.astype(jnp.float32) / anchor_halflife)
             held = None if anchor is None else Anchor(near, weight)

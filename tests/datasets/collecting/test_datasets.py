@@ -30,6 +30,7 @@ from element_rl.datasets import exports
 from element_rl.datasets.collecting.agents import agents_of
 from element_rl.datasets.minari_files import Dataset, read_recording
 from element_rl.encoders.state import make_state_encoder
+from element_rl.envs.make import make_env
 from element_rl.evaluate.entropies import entropy_of
 from element_rl.runs.folder import RunFolder
 from element_rl.training.off_policy.config import ExploreConfig
@@ -253,3 +254,45 @@ def test_the_replay_of_a_run(tmp_path: Path) -> None:
         < few.episodes.lengths[[entry["agent"] == 1 for entry in few.episodes.metadata]].sum()
         <= 100
     )
+
+
+def test_positions_of_calibrated_states_are_the_environments(tmp_path: Path) -> None:
+    """The replay has them in the units of the states; a dataset in metres."""
+    config = ExploreConfig(
+        "HalfCheetah-v5",
+        reward="random",
+        steps=200,
+        seed=3,
+        random_seeds=0,
+        workers=0,
+        env_options=("max_episode_steps=50",),
+        state_units="calibrated",
+    )
+    run = create_run(config, tmp_path / "run")
+    explore(config, run)
+    dataset = collected(run, tmp_path, from_replay=True, steps=None)
+    one = dataset.episodes.chosen([0])
+    running = int(run.load_resume()[0]["counters/episode_index"][0])
+    env = make_env("HalfCheetah-v5", max_episode_steps=50)
+    env.reset(seed=episode_seed(3, running - len(dataset.episodes.lengths)))
+    found = [env.step(one.action[step])[-1]["x_position"] for step in range(50)]
+    np.testing.assert_allclose(one.position[1:, 0], found, rtol=1e-5)
+
+
+def test_policies_that_are_told_their_place_act_with_it(tmp_path: Path) -> None:
+    """A dataset has the environment's own observations all the same."""
+    config = ExploreConfig("Hopper-v5", seeds=2, steps=1_000, tell_position="both")
+    run = create_run(config, tmp_path / "run")
+    place = {"place_centre": np.zeros((2, 2)), "place_unit": np.array([[25.0, 1.25]] * 2)}
+    policy = invented_policy(0, 13, 3) | {
+        name: array.astype(np.float32) for name, array in place.items()
+    }
+    run.save_checkpoint(1_000, policy, None, {"nothing": np.zeros(1)}, {})
+    dataset = collected(run, tmp_path, steps=60, deterministic=True, checkpoints=(1_000,))
+    for one, entry in each_episode(dataset):
+        parameters = {name: array[entry["agent"]] for name, array in policy.items()}
+        assert one.observation.shape[1] == 11
+        for row in range(int(one.lengths[0])):
+            seen = np.append(one.observation[row], one.position[row] / (25.0, 1.25))
+            mean = mean_action(parameters, seen, np.ones(3, np.float32))
+            np.testing.assert_allclose(one.action[row], mean, atol=1e-6)
