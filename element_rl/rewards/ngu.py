@@ -91,7 +91,9 @@ class NguConfig:
     # mean and deviation of err: of recent batches, or of everything visited since training began
     error_statistics: Literal["recent", "all"] = "recent"
     error_half_life: float = 100.0  # h: batches after which "recent" has forgotten half
-    observation_clip: float | None = 5.0  # whitened inputs of g are cut to ± this; None: not whitened
+    observation_clip: float | None = (
+        5.0  # whitened inputs of g are cut to ± this; None: not whitened
+    )
     memory_capacity: int = 30_000  # states; the longest episode must fit
     embedding_dim: int = 32  # of f
     encoder_sizes: tuple[int, ...] = (256, 256)  # hidden layers of f
@@ -153,7 +155,8 @@ class NguReward:
 
     @property
     def metric_names(self) -> tuple[str, ...]:
-        return ("ngu_inverse_loss", "ngu_rnd_loss", "ngu_modulated")
+        recent = self.config.error_statistics == "recent"  # runs of before have no such column
+        return ("ngu_inverse_loss", "ngu_rnd_loss", *(("ngu_modulated",) if recent else ()))
 
     def note_shapes(self) -> Mapping[str, tuple[int, ...]]:
         return {"episodic_novelty": ()}
@@ -233,11 +236,8 @@ class NguReward:
             predictor_optimiser=predictor_optimiser,
         )
         modulated = jnp.mean(self.modulator(state, batch.next_observation) > 1.0)
-        return state, {
-            "ngu_inverse_loss": told,
-            "ngu_rnd_loss": error,
-            "ngu_modulated": modulated,
-        }
+        reported = {"ngu_inverse_loss": told, "ngu_rnd_loss": error, "ngu_modulated": modulated}
+        return state, {name: reported[name] for name in self.metric_names}
 
     def reward(self, state: NguState, batch: Transitions) -> Float[Array, " B"]:
         terms = self.reward_terms(state, batch)
@@ -252,11 +252,11 @@ class NguReward:
 
     def modulator(self, state: NguState, observation: Float[Array, "B O"]) -> Float[Array, " B"]:
         """min(max(α, 1), L)."""
-        recent = isinstance(state.errors, RecentMoments)
+        seen = state.errors
         deviation = (
-            recent_deviation(state.errors) if recent else standard_deviation(state.errors)
+            recent_deviation(seen) if isinstance(seen, RecentMoments) else standard_deviation(seen)
         )
-        novelty = 1.0 + (self.errors(state, observation) - state.errors.mean) / deviation
+        novelty = 1.0 + (self.errors(state, observation) - seen.mean) / deviation
         return jnp.clip(novelty, 1.0, self.config.max_modulator)
 
     def errors(self, state: NguState, observation: Float[Array, "B O"]) -> Float[Array, " B"]:

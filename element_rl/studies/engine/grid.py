@@ -29,12 +29,13 @@ from element_rl.studies.engine.environments import shows_frames
 from element_rl.studies.engine.jobs import Job, agents_of, environments_of, label_of, sees_frames
 from element_rl.studies.engine.results import CellRecord, Curves, Map, Paths, Scatter, Table
 from element_rl.training.off_policy.config import ExploreConfig, usual_units
+from element_rl.training.on_policy.config import OnPolicyConfig
 
 # Settings that older cells do not have: while they have their defaults they change no cell's name.
 NEWER: dict[type[Job], tuple[str, ...]] = {
     ExploreConfig: (
         *("extrinsic_weight", "position", "bounds", "envs_per_agent", "agent", "td3"),
-        "state_units",
+        *("state_units", "inputs", "pool"),
     ),
 }
 FAILURE = "failure.json"  # in a cell's folder: why its last attempt ended
@@ -177,6 +178,9 @@ def with_needs(cells: Sequence[Cell]) -> list[Cell]:
 def _digested(job: Job) -> dict[str, Any]:
     """The settings that a cell's name tells of."""
     newer = NEWER.get(type(job), ())
+    if isinstance(job, ExploreConfig | OnPolicyConfig):
+        # What older cells do not say, they have otherwise: another name again.
+        job = job.as_written()
     if isinstance(job, ExploreConfig) and usual_units(job.env) == "calibrated":
         # Older cells there are raw: another name, or they would be taken for these.
         job = dataclasses.replace(job, state_units=job.state_units or "calibrated")

@@ -24,7 +24,7 @@ from element_rl.memory.hnsw import HnswMemory
 from element_rl.replay import ring
 from element_rl.replay.ring import FinishedEpisode, Ledger, Replay
 from element_rl.rewards import Reward, RewardSpec
-from element_rl.rewards.interface import remembering
+from element_rl.rewards.interface import Inputs, remembering
 from element_rl.training.off_policy import programs
 
 EPISODE_BUCKETS = (128, 256, 512)  # padded lengths; longer episodes take the environment's limit
@@ -54,6 +54,7 @@ class Learner:
         num_envs: int = 1,
         extrinsic_weight: float = 0.0,
         warm_up: WarmUp | None = None,  # of calibrated states
+        inputs: Inputs = "own",  # what the reward sees where the agent sees observations
     ) -> None:
         self.spec, self.reward, self.agent, self.chunk_steps = spec, reward, agent, chunk_steps
         self.seeds = jnp.asarray(agent_seeds, jnp.uint32)
@@ -70,8 +71,9 @@ class Learner:
             ]
         )
         state_dim = 5 + spec.position_dim + spec.orientation_dim
+        seen_dim = spec.observation_dim if inputs == "own" else state_dim
         reward_spec = RewardSpec(
-            spec.observation_dim, spec.action_dim, state_dim, spec.max_episode_steps, total_steps
+            seen_dim, spec.action_dim, state_dim, spec.max_episode_steps, total_steps
         )
         keys = jax.vmap(jax.random.key)(self.seeds)
         self.state = LearnerState(
@@ -97,13 +99,12 @@ class Learner:
         self.anchor_halflife = inf  # updates in which that halves
         self._ingest = jax.jit(programs.ingest, donate_argnums=0)
         self._finish = jax.jit(
-            partial(programs.finish_all, reward, self._memory, num_envs),
+            partial(programs.finish_all, reward, self._memory, inputs, num_envs),
             static_argnames=("rows", "remembers"),
             donate_argnums=(0, 1),
         )
-        update = partial(
-            programs.update, reward, agent, chunk_steps, extrinsic_weight=extrinsic_weight
-        )
+        settings: dict[str, Any] = {"extrinsic_weight": extrinsic_weight, "inputs": inputs}
+        update = partial(programs.update, reward, agent, chunk_steps, **settings)
         self._update = jax.jit(update, donate_argnums=(0, 1))
         self._entropies, self._episode_states = (
             jax.jit(partial(program, num_envs), static_argnames="rows")
