@@ -308,13 +308,19 @@ def life_with_a_new_region(reward: NguReward) -> tuple[np.ndarray, np.ndarray, n
     for number in range(1000):
         if number % 20 == 0:
             state, _ = observe(reward, state, episode_of(region(40, 0.0)))
-        state, metrics = update(reward, state, batch(0), jax.random.key(number))
-        shares.append(float(metrics["ngu_modulated"]))
+        drawn = batch(0)
+        state, metrics = update(reward, state, drawn, jax.random.key(number))
+        if number >= 900:
+            modulator = np.asarray(reward.reward_terms(state, drawn)["reward_lifelong"])
+            shares.append((modulator > 1).mean())
+            assert float(metrics.get("ngu_modulated", shares[-1])) == pytest.approx(
+                shares[-1], abs=0.01
+            )
     state, _ = observe(reward, state, episode_of(np.concatenate([region(20, 0), region(20, 1.2)])))
     mixed = batch(6)
     state, _ = update(reward, state, mixed, jax.random.key(1))
     modulators = np.asarray(reward.reward_terms(state, mixed)["reward_lifelong"])
-    return np.array(shares[-100:]), modulators[:6], modulators[6:]
+    return np.array(shares), modulators[:6], modulators[6:]
 
 
 def test_what_is_new_is_modulated_when_the_error_has_fallen() -> None:

@@ -59,7 +59,7 @@ class Learner:
         self.spec, self.reward, self.agent, self.chunk_steps = spec, reward, agent, chunk_steps
         self.seeds = jnp.asarray(agent_seeds, jnp.uint32)
         capacity -= capacity % num_envs
-        self.num_envs = num_envs
+        self.num_envs, self.inputs = num_envs, inputs
         records = 2 * chunk_steps // num_envs  # of an environment in a chunk, at most
         self.ledger = Ledger(len(agent_seeds), capacity, spec.max_episode_steps, records, num_envs)
         self._encoders = _stacked(
