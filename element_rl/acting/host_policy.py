@@ -18,6 +18,7 @@ products this small gain nothing from threads.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -63,12 +64,12 @@ def mean_action(
     return policy_action(parameters, observation, np.zeros_like(noise))
 
 
-def count_layers(parameters: Mapping[str, np.ndarray]) -> int:
+def count_layers(parameters: Mapping[str, Any]) -> int:
     """Layers of a stored policy."""
     return (len(parameters) - ("exploration_noise" in parameters)) // 2 - is_told(parameters)
 
 
-def is_told(parameters: Mapping[str, np.ndarray]) -> bool:
+def is_told(parameters: Mapping[str, Any]) -> bool:
     """Whether a stored policy is told where the agent is, beside what it observes."""
     return "place_centre" in parameters
 

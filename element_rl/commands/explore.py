@@ -15,7 +15,13 @@ from element_rl.commands.training import TrainingCommand, counted, default_folde
 from element_rl.envs.robots import can_fall
 from element_rl.evaluate import evaluate, film
 from element_rl.runs.folder import RunError, RunFolder
-from element_rl.training.off_policy.config import ExploreConfig, Resolved, map_note, resolved
+from element_rl.training.off_policy.config import (
+    ELEMENTS,
+    ExploreConfig,
+    Resolved,
+    map_note,
+    resolved,
+)
 from element_rl.training.off_policy.explore import explore
 from element_rl.training.off_policy.launch import create_run, reopen_run
 
@@ -84,8 +90,13 @@ def _title(given: ExploreConfig, settings: Resolved) -> list[str]:
             f"The run ends at step {config.last_step:,}, with a whole chunk: it goes in chunks of "
             f"{config.chunk_steps} (--chunk-steps)."
         )
-    if config.reward == "element":
+    if config.reward in ELEMENTS:
         lines.append(_windows(config))
+    if config.inputs == "state":
+        lines.append(
+            f"{config.reward} sees ELEMENT's state, with the position, where its paper has "
+            "observations (--inputs own: these)."
+        )
     if config.state_units == "calibrated":
         lines.append(
             "States are calibrated: their units come from random steps before the run "

@@ -21,6 +21,7 @@ LEARNED = (
     "temperature",
     "policy_entropy",
 )
+ELEMENTS = ("element", "element-paper")
 PAPER = {"reward_episodic": 1.0, "reward_lifelong": 0.5}  # weights where a run does not say
 SMALLEST_SHARE = 0.05  # of the reward, below which a term has no say
 COLLAPSED, LOW = 1e-4, 1e-3  # temperatures; SAC begins at 0.2
@@ -87,7 +88,7 @@ def check_terms(metrics: Metrics, settings: Mapping[str, Any]) -> Finding | None
         name: _late_mean(metrics, name, 0.5) for name in ("reward_episodic", "reward_lifelong")
     }
     if (
-        settings.get("reward") != "element"
+        settings.get("reward") not in ELEMENTS
         or None in means.values()
         or settings.get("normalisation") == "standard"
     ):
@@ -113,7 +114,7 @@ def check_terms(metrics: Metrics, settings: Mapping[str, Any]) -> Finding | None
 def check_memory(metrics: Metrics, settings: Mapping[str, Any]) -> Finding | None:
     """The lifelong memory took states in."""
     if (
-        settings.get("reward") != "element"
+        settings.get("reward") not in ELEMENTS
         or settings.get("beta") == 0
         or not len(metrics.get("memory_size", ()))
     ):
@@ -252,8 +253,10 @@ def _bandwidth_advice(settings: Mapping[str, Any]) -> str:
     by_neighbours = settings.get("estimator") == "knn"
     doctor = f"element doctor {settings.get('env')}"
     silent = "It says nothing of these episodes; the reward"
-    if reward != "element":
+    if reward not in ELEMENTS:
         return f"{silent} {reward} does not use it. Look at coverage."
+    if reward != "element":
+        return f"{reward} has the paper's bandwidth: --reward element takes others."
     if by_neighbours or bandwidth not in (None, 1.0):
         used = "has no bandwidth" if by_neighbours else f"has bandwidth {bandwidth:g}"
         return f"{silent} {used}: {doctor} tells what it sees."

@@ -246,8 +246,9 @@ class IntrinsicReward(StoredBonus):
             return
         self._start(int(arrays["state_dim"]))
         # it may have outgrown its first size
-        if self._memory is not None and not self._memory.memory_on_host:
-            self.state = self._memory.with_room(self.state, len(arrays["state/memory/states"]))
+        for name, array in arrays.items():
+            if self._memory is not None and name.endswith("memory/states"):
+                self.state = self._memory.with_room(self.state, len(array))
         self.state = arrays_to_tree(self.state, under(arrays, "state"), "state")
         filled = len(arrays["ready"])
         self._ready[:filled] = arrays["ready"]

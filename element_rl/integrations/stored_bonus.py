@@ -26,6 +26,7 @@ from element_rl.integrations.observations import StateFunction, StateSource
 from element_rl.memory.hnsw import HnswMemory
 from element_rl.rewards import check_intrinsic
 from element_rl.rewards.interface import HasMemory
+from element_rl.rewards.making import said
 from element_rl.storage.files import FileError, json_text, read_arrays, write_arrays
 from element_rl.storage.trees import arrays_to_tree, tree_to_arrays
 
@@ -47,7 +48,12 @@ class StoredBonus(ABC):
         for name in ("num_envs", "max_episode_steps", "total_steps"):
             if settings[name] is not None and settings[name] < 1:
                 raise ValueError(f"{name} must be at least 1, got {settings[name]}.")
-        self.settings = settings
+        if "inputs" in (settings["options"] or {}):
+            raise ValueError(
+                "inputs is a setting of element explore: here nobody knows the position of an "
+                "episode's first observation. Put the position into the observations instead."
+            )
+        self.settings = settings | {"options": said(settings["reward"], settings["options"])}
         self.num_envs, self.action_space = settings["num_envs"], settings["action_space"]
         self.total_steps, self.max_episode_steps = (
             settings["total_steps"],
@@ -168,6 +174,7 @@ def _read(kind: type[Any], folder: Path, states: StateFunction | None) -> Any:
         settings = json.loads(metadata["settings"])
         for name in ("options", "position"):  # JSON knows no tuples
             settings[name] = _with_tuples(settings[name])
+        settings["options"] = said(settings["reward"], settings["options"], older=True)
         made = {name: _space(settings.pop(name), arrays, name) for name in SPACES}
         memory = json.loads(metadata["memory"])
         bonus = kind(**settings, **made, states=states)

@@ -24,7 +24,7 @@ transition goes on in the next episode (`--falls reset`), its beginning is found
 
 from collections import deque
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +32,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 NoteShapes = Mapping[str, tuple[int, ...]]
+Seen = TypeVar("Seen", "Transitions", "Episode")
 
 
 class Replay(NamedTuple):
@@ -62,7 +63,8 @@ class Records(NamedTuple):
 
 
 class Transitions(NamedTuple):
-    """A batch for one agent: what a reward may look at. `state` is that of the next observation."""
+    """A batch for one agent: what a reward may look at. `state` is that of the next observation,
+    `state_before` that of the observation, where it is known."""
 
     observation: Float[Array, "B O"]
     action: Float[Array, "B A"]
@@ -71,11 +73,12 @@ class Transitions(NamedTuple):
     terminated: Bool[Array, " B"]
     state: Float[Array, "B D"]
     notes: dict[str, Array]  # each [B, ...]
+    state_before: Float[Array, "B D"] | None = None
 
 
 class Episode(NamedTuple):
     """A finished episode of one agent, padded: row t is its t-th transition, `state` that of the
-    next observation."""
+    next observation, `state_before` that of the observation, where it is known."""
 
     observation: Float[Array, "T O"]
     action: Float[Array, "T A"]
@@ -85,6 +88,7 @@ class Episode(NamedTuple):
     state: Float[Array, "T D"]
     mask: Bool[Array, " T"]  # False for padding
     step: Int[Array, " T"]  # environment steps the agent had taken before each transition
+    state_before: Float[Array, "T D"] | None = None
 
 
 def create(
@@ -151,6 +155,7 @@ def read_episode(
         state=replay.state[agent, next_slot],
         mask=row < length,
         step=step + num_envs * row,
+        state_before=replay.state[agent, slot],
     )
 
 
@@ -228,6 +233,7 @@ def transitions(replay: Replay, drawn: Drawn) -> Transitions:
         terminated=replay.terminated[slot],
         state=replay.state[next_slot],
         notes={name: stored[slot] for name, stored in replay.notes.items()},
+        state_before=replay.state[slot],
     )
 
 
@@ -243,6 +249,13 @@ def next_beginning(
     """
     slot = (drawn.next_slot + heads.shape[0]) % replay.observation.shape[0]
     return jnp.where(slot == heads[drawn.env], latest[drawn.env], slot)
+
+
+def seen_as_states(seen: Seen) -> Seen:
+    """The same transitions, or episode, with states where the observations were."""
+    if seen.state_before is None:
+        raise ValueError("The states of the observations are not known, only those of the next.")
+    return seen._replace(observation=seen.state_before, next_observation=seen.state)
 
 
 class FinishedEpisode(NamedTuple):

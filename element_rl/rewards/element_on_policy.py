@@ -109,10 +109,10 @@ class RolloutTerms(NamedTuple):
 class OnPolicyElement:
     """The `Bonus` of one agent or of several: each has its own state, and none is shared."""
 
-    name: str = "element"
-
-    def __init__(self, config: OnPolicyElementConfig, spec: RewardSpec) -> None:
-        self.config = config
+    def __init__(
+        self, config: OnPolicyElementConfig, spec: RewardSpec, name: str = "element"
+    ) -> None:
+        self.config, self.name = config, name
         element = config.element
         self._checks_condition = element.lifelong_estimator != "knn"
         condition = ("lifelong_condition",) if self._checks_condition else ()

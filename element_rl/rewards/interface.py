@@ -21,13 +21,18 @@ A reward may offer more, and whoever uses rewards asks for that, never for their
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from element_rl.memory import Memory
 from element_rl.replay.ring import Episode, Transitions
+
+# What a reward is given where its paper has observations: these, or ELEMENT's states (embedding ⊕
+# position ⊕ orientation). Whoever hands out transitions does it (`ring.seen_as_states`); the reward
+# itself knows nothing of it.
+Inputs = Literal["own", "state"]
 
 
 @dataclass(frozen=True)

@@ -28,17 +28,22 @@ from element_rl.rewards.element_config import (
     update_window,
 )
 from element_rl.rewards.element_on_policy import OnPolicyElement, OnPolicyElementConfig
+from element_rl.rewards.element_paper import PrintedElementReward, printed
 from element_rl.rewards.extrinsic import ExtrinsicReward
 from element_rl.rewards.icm import IcmReward
-from element_rl.rewards.interface import Reward, RewardSpec
+from element_rl.rewards.interface import Reward, RewardSpec, remembering
 from element_rl.rewards.ngu import NguReward
 from element_rl.rewards.on_rollouts import Bonus, LearningConfig, RewardBonus
 from element_rl.rewards.re3 import Re3Reward
-from element_rl.rewards.recent_scale import RecentlyScaled
+from element_rl.rewards.recent_scale import recently_scaled
 from element_rl.rewards.rise import RiseReward
 from element_rl.rewards.rnd import RndReward
+from element_rl.rewards.whole_replay import with_pool
 
 Options = Mapping[str, Any]
+# Settings that are written down with a run, because older runs, which say nothing, have others.
+SAID: Mapping[str, Options] = {"ngu": {"error_statistics": "recent", "observation_clip": 5.0}}
+BEFORE: Mapping[str, Options] = {"ngu": {"error_statistics": "all", "observation_clip": None}}
 
 
 def element_for_replay(env: str | None, total_steps: int | None, options: Options) -> ElementReward:
@@ -66,6 +71,24 @@ def element_on_rollouts(
     return OnPolicyElement(OnPolicyElementConfig(element, **of_rollouts), spec)
 
 
+def printed_for_replay(
+    env: str | None, total_steps: int | None, options: Options
+) -> PrintedElementReward:
+    """ELEMENT as printed, whatever the length of the run."""
+    del total_steps
+    return PrintedElementReward(with_options("element-paper", printed(env), options))
+
+
+def printed_on_rollouts(
+    spec: RewardSpec, env: str | None, total_steps: int | None, options: Options
+) -> OnPolicyElement:
+    """The sentence after Algorithm 3, literally: one graph, filled in the windows, answers for both
+    terms, and a rollout is the batch."""
+    element = printed_for_replay(env, total_steps, options).config
+    literally: Any = {"episodic_nodes": "window", "normalisation": "batch", "merge_distance": 0.0}
+    return OnPolicyElement(OnPolicyElementConfig(element, **literally), spec, "element-paper")
+
+
 class Registered(NamedTuple):
     """A reward of this library."""
 
@@ -78,10 +101,13 @@ class Registered(NamedTuple):
 
 REWARDS: dict[str, Registered] = {
     "element": Registered(ElementReward, preset, element_for_replay, element_on_rollouts),
+    "element-paper": Registered(
+        PrintedElementReward, printed, printed_for_replay, printed_on_rollouts
+    ),
     "rnd": Registered(RndReward),
     "ngu": Registered(NguReward),
-    "re3": Registered(Re3Reward),
-    "rise": Registered(RiseReward),
+    "re3": Registered(with_pool(Re3Reward)),
+    "rise": Registered(with_pool(RiseReward)),
     "apt": Registered(AptReward),
     "icm": Registered(IcmReward),
     "e3b": Registered(E3bReward),
@@ -125,7 +151,7 @@ def make_replay_reward(
     for_replay = None if is_own_reward(name) else REWARDS[name].for_replay
     if for_replay is None:
         made = make_reward(name, env, **options or {})
-        return RecentlyScaled(made) if recent_scale else made
+        return recently_scaled(made) if recent_scale else made
     if recent_scale:
         raise ValueError(
             f"recent_scale is for other rewards than {name}: its terms are within [0, 1]."
@@ -161,6 +187,11 @@ def make_bonus(
         options or {}, [field.name for field in dataclasses.fields(LearningConfig)]
     )
     reward = make_reward(name, env, **rest)
+    if not own and remembering(reward) is not None:
+        raise ValueError(
+            f"{name} with pool=whole is for learners from a replay: on rollouts its pool holds the "
+            "latest transitions (pool=sample)."
+        )
     # this library's own rewards do not learn from their notes; those of users may
     return RewardBonus(reward, spec, LearningConfig(**learning), name, learns_from_notes=own)
 
@@ -188,6 +219,15 @@ def check_intrinsic(name: str) -> None:
 def is_own_reward(name: str) -> bool:
     """Whether a name means a function in a file of the user's."""
     return name.rpartition(":")[0].endswith(".py")
+
+
+def said(name: str, options: Options | None, older: bool = False) -> dict[str, Any]:
+    """The options of a reward, with those that must be written down; `older`: as they were read
+    from a folder, which may have been written before there was a choice."""
+    given = dict(options or {})
+    unsaid = (BEFORE if older else SAID).get(name, {})
+    # who names one has made the choice
+    return given if older and set(given) & set(unsaid) else {**unsaid, **given}
 
 
 def window(total_steps: int | None, options: Options) -> dict[str, int]:

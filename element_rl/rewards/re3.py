@@ -16,9 +16,10 @@ is none here, so there is no β: its constant would be a scale of the only rewar
 end exploration.
 
 Departures:
-1. Neighbours come from the last 4,096 draws from the replay (`sample_pool`), not from all of it:
-   distances are larger by a factor that is nearly the same for all states. `pool_size` sets how
-   many.
+1. With pool="whole", as `element explore` has it, neighbours are looked for among all states that
+   the agent has visited in ended episodes (`whole_replay`): the official replay, until a ring would
+   have come round. pool="sample" takes the last 4,096 draws from the replay (`sample_pool`). That
+   is another reward, which does not put states in the same order (docs/methods/re3.md).
 2. By default y is the state vector of ELEMENT (its shared random encoder beside position and
    orientation), as the ELEMENT paper compares. `space="observation"` encodes the observation alone
    with RE3's own 50 dimensions; an MLP, since the official encoder is convolutional.
@@ -38,11 +39,10 @@ from element_rl.mlp import MLP
 from element_rl.replay.ring import Transitions
 from element_rl.rewards.interface import RewardSpec
 from element_rl.rewards.sample_pool import (
+    KthNeighbourReward,
     Pool,
-    PoolReward,
     check_pool,
     empty_pool,
-    kth_distance,
 )
 from element_rl.rewards.scaling import Moments, empty_moments, standard_deviation, with_values
 from element_rl.rewards.settings import check_settings
@@ -56,7 +56,9 @@ class Re3Config:
     form: Literal["paper", "code"] = "paper"  # log(d + 1), or d over its running standard deviation
     # compare ELEMENT's state vectors, or encode observations anew
     space: Literal["state", "observation"] = "state"
-    pool_size: int = 4_096  # draws from the replay that a state is compared with
+    # neighbours among the last draws from the replay, or among all states visited
+    pool: Literal["sample", "whole"] = "sample"
+    pool_size: int = 4_096  # how many draws with pool="sample"
     feature_dim: int = 50  # of the encoder for space="observation"
     hidden_sizes: tuple[int, ...] = (64, 64)  # of that encoder; those of ELEMENT's
 
@@ -73,7 +75,7 @@ class Re3State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Re3Reward(PoolReward):
+class Re3Reward(KthNeighbourReward):
     """The reward of the paper, for one agent; populations `vmap` it."""
 
     name: ClassVar[str] = "re3"
@@ -90,11 +92,19 @@ class Re3Reward(PoolReward):
     def with_transitions(self, state: Re3State, batch: Transitions) -> Re3State:
         """The batch enters the pool; its distances enter the running standard deviation that form
         "code" divides by."""
-        state = PoolReward.with_transitions(self, state, batch)
+        state = KthNeighbourReward.with_transitions(self, state, batch)
         if self.config.form == "code":
-            moments = with_values(state.distance_moments, self.distance(state, batch))
-            state = state._replace(distance_moments=moments)
+            state = self.counted(state, self.distance(state, batch))
         return state
+
+    def counted(self, state: Re3State, distance: Float[Array, " B"]) -> Re3State:
+        if self.config.form == "paper":
+            return state
+        return state._replace(distance_moments=with_values(state.distance_moments, distance))
+
+    @property
+    def noted_width(self) -> int | None:
+        return self.config.feature_dim if self.config.space == "observation" else None
 
     def vectors(self, state: Re3State, batch: Transitions) -> Float[Array, "B F"]:
         """y = f(s'); full precision, so that a state is the same whenever it is encoded."""
@@ -104,12 +114,7 @@ class Re3Reward(PoolReward):
             encoded = state.encoder(batch.next_observation)
         return jnp.tanh(jax.nn.standardize(encoded, axis=-1))
 
-    def reward(self, state: Re3State, batch: Transitions) -> Float[Array, " B"]:
-        distance = self.distance(state, batch)
+    def worth(self, state: Re3State, distance: Float[Array, " B"]) -> Float[Array, " B"]:
         if self.config.form == "code":
             return distance / standard_deviation(state.distance_moments)
         return jnp.log1p(distance)
-
-    def distance(self, state: Re3State, batch: Transitions) -> Float[Array, " B"]:
-        """‖y − y_kNN‖ within the pool."""
-        return kth_distance(self.distances(state, batch))

@@ -8,7 +8,8 @@ keeps exponential averages of the reward's mean and mean square over the sampled
 
     m ← m + ρ (E[r] − m)        q ← q + ρ (E[r²] − q)        σ² = q − m²
 
-both corrected for their start at 0 (as Adam's).
+both corrected for their start at 0 (as Adam's). A reward that remembers goes on remembering
+(`RememberingScaled`).
 """
 
 from collections.abc import Mapping
@@ -16,10 +17,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from element_rl.memory import Memory
 from element_rl.replay.ring import Episode, Transitions
-from element_rl.rewards.interface import Reward, RewardSpec
+from element_rl.rewards.interface import Remembers, Reward, RewardSpec, remembering
 
 SMALLEST_DEVIATION = 1e-12
 
@@ -80,6 +83,69 @@ class RecentlyScaled:
 
     def reward_terms(self, state: ScaledState, batch: Transitions) -> dict[str, Float[Array, " B"]]:
         return self.inner.reward_terms(state.inner, batch)
+
+
+@dataclass(frozen=True)
+class RememberingScaled(RecentlyScaled):
+    """The same of a reward that remembers: the reward inside answers what that is asked for."""
+
+    @property
+    def num_neighbours(self) -> int:
+        return self._remembers.num_neighbours
+
+    @property
+    def memory_on_host(self) -> bool:
+        return self._remembers.memory_on_host
+
+    def memory_size(self, state: ScaledState) -> Any:
+        return self._remembers.memory_size(state.inner)
+
+    def why_empty(self, steps: int) -> str:
+        return self._remembers.why_empty(steps)
+
+    def enters(self, step: Int[np.ndarray, " T"]) -> Bool[np.ndarray, " T"]:
+        return self._remembers.enters(step)
+
+    def empty_memory(self, kind: str, dim: int) -> Memory:
+        return self._remembers.empty_memory(kind, dim)
+
+    def with_room(self, state: ScaledState, number: int) -> ScaledState:
+        return state._replace(inner=self._remembers.with_room(state.inner, number))
+
+    def observe(
+        self,
+        state: ScaledState,
+        episode: Episode,
+        neighbour_distances: Float[Array, "T K"] | None = None,
+    ) -> tuple[ScaledState, dict[str, Array]]:
+        inner, notes = self._remembers.observe(state.inner, episode, neighbour_distances)
+        return state._replace(inner=inner), notes
+
+    def notes_change(self, before: ScaledState, after: ScaledState) -> Any:
+        return self._remembers.notes_change(before.inner, after.inner)
+
+    def refresh(
+        self,
+        before: ScaledState,
+        after: ScaledState,
+        episode: Episode,
+        slots: Int[Array, " T"],
+        notes: Mapping[str, Array],
+        states: Float[Array, "N D"],
+        num_rows: Int[Array, ""],
+    ) -> dict[str, Array]:
+        changed = (before.inner, after.inner)
+        return self._remembers.refresh(*changed, episode, slots, notes, states, num_rows)
+
+    @property
+    def _remembers(self) -> Remembers:
+        inner: Any = self.inner
+        return inner
+
+
+def recently_scaled(reward: Reward) -> RecentlyScaled:
+    """The reward over its recent standard deviation, which still remembers if it did."""
+    return RecentlyScaled(reward) if remembering(reward) is None else RememberingScaled(reward)
 
 
 def deviation(state: ScaledState) -> Float[Array, ""]:

@@ -12,9 +12,10 @@ normalisation. The paper mixes r with the extrinsic reward by a weight that deca
 here, hence no weight.
 
 Departures:
-1. Neighbours come from the last 4,096 draws from the replay (`sample_pool`), and the bonus is
-   recomputed for every sampled batch. The paper trains on-policy and looks for neighbours among the
-   states of one round.
+1. Off-policy the bonus is recomputed for every sampled batch. With pool="whole", as `element
+   explore` has it, neighbours are looked for among all states that the agent has visited in ended
+   episodes (`whole_replay`); with pool="sample" among the last 4,096 draws from the replay
+   (`sample_pool`). The paper trains on-policy and looks among the states of one round.
 2. By default y is the state vector of ELEMENT, as the ELEMENT paper compares. `space="observation"`
    takes the raw observation, which is what the official code does for robots.
 3. k is a setting. The paper chooses it by a search over the variance of the estimate; its code has
@@ -34,11 +35,10 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from element_rl.replay.ring import Transitions
 from element_rl.rewards.interface import RewardSpec
 from element_rl.rewards.sample_pool import (
+    KthNeighbourReward,
     Pool,
-    PoolReward,
     check_pool,
     empty_pool,
-    kth_distance,
 )
 from element_rl.rewards.settings import check_settings
 
@@ -51,11 +51,14 @@ class RiseConfig:
     num_neighbours: int = 5  # k, the state itself not counted
     # compare ELEMENT's state vectors, or raw observations
     space: Literal["state", "observation"] = "state"
-    pool_size: int = 4_096  # draws from the replay that a state is compared with
+    # neighbours among the last draws from the replay, or among all states visited
+    pool: Literal["sample", "whole"] = "sample"
+    pool_size: int = 4_096  # how many draws with pool="sample"
 
     def __post_init__(self) -> None:
         order = (0 < self.order < 1, "above 0 and below 1")
-        check_settings(self, num_neighbours=check_pool(self), order=order)
+        kept = (self.pool == "sample" or self.space == "state", "sample with space='observation'")
+        check_settings(self, num_neighbours=check_pool(self), order=order, pool=kept)
 
 
 class RiseState(NamedTuple):
@@ -65,7 +68,7 @@ class RiseState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RiseReward(PoolReward):
+class RiseReward(KthNeighbourReward):
     """The reward of the paper, for one agent; populations `vmap` it."""
 
     name: ClassVar[str] = "rise"
@@ -79,6 +82,6 @@ class RiseReward(PoolReward):
     def vectors(self, state: RiseState, batch: Transitions) -> Float[Array, "B F"]:
         return batch.state if self.config.space == "state" else batch.next_observation
 
-    def reward(self, state: RiseState, batch: Transitions) -> Float[Array, " B"]:
+    def worth(self, state: RiseState, distance: Float[Array, " B"]) -> Float[Array, " B"]:
         """‖y − y_kNN‖^(1−α)."""
-        return kth_distance(self.distances(state, batch)) ** (1.0 - self.config.order)
+        return distance ** (1.0 - self.config.order)

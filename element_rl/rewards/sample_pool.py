@@ -3,7 +3,9 @@ like it.
 
 RE3, RISE and APT compare a state with the states of the replay. A reward sees a batch only, but
 batches are uniform draws from the replay, so the last few dozen of them together are a larger
-uniform draw: the pool. It is a queue, newest last.
+uniform draw: the pool. It is a queue, newest last. Distances within a sample are not those within
+the whole, nor do they put states in the same order (docs/methods/re3.md); `whole_replay` compares
+with every state there was.
 
 A replay holds every transition once and is drawn from with replacement. A transition must not be
 its own neighbour, neither through its own place in the pool nor through another draw of it, nor may
@@ -27,6 +29,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, UInt
 from element_rl.distances import UNROLLED_DIMENSIONS, squared_distances
 from element_rl.memory.exact import k_smallest
 from element_rl.replay.ring import Episode, Transitions
+from element_rl.rewards.interface import RewardSpec
 
 GOLDEN = 0x9E3779B9  # 2³² over the golden ratio: its multiples are spread evenly
 
@@ -90,6 +93,39 @@ class PoolReward(ABC):
         """Of the transitions to their nearest neighbours in the pool."""
         queries, identity = self.vectors(state, batch), transition_identity(batch)
         return neighbour_distances(queries, identity, state.pool, self.config.num_neighbours)
+
+
+class KthNeighbourReward(PoolReward):
+    """Rewards for the distance d to the k-th neighbour, in vectors that never change.
+
+    So neighbours may also be looked for among all states (`whole_replay`). The config has a `pool`.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def init(self, key: PRNGKeyArray, spec: RewardSpec) -> Any: ...
+
+    @property
+    def noted_width(self) -> int | None:
+        """Of the vectors, where they are no states and must be noted to be found again."""
+        return None
+
+    @abstractmethod
+    def worth(self, state: Any, distance: Float[Array, " B"]) -> Float[Array, " B"]:
+        """The reward for d."""
+
+    def counted(self, state: Any, distance: Float[Array, " B"]) -> Any:
+        """The state that has also seen these d, for rewards that keep statistics of them."""
+        del distance
+        return state
+
+    def reward(self, state: Any, batch: Transitions) -> Float[Array, " B"]:
+        return self.worth(state, self.distance(state, batch))
+
+    def distance(self, state: Any, batch: Transitions) -> Float[Array, " B"]:
+        """d within the pool."""
+        return kth_distance(self.distances(state, batch))
 
 
 def check_pool(config: Any) -> tuple[bool, str]:

@@ -66,4 +66,6 @@ def stored_settings(run: RunFolder, kind: str, settings: type[Settings]) -> Sett
     if found != kind:
         how = KINDS[found].continued_with.format(run.path)
         raise RunError(f"{run.path} is no {kind} run: continue it with {how}.")
-    return settings_from_json(settings, run.config["settings"])
+    read = settings_from_json(settings, run.config["settings"])
+    complete = getattr(read, "as_begun", None)  # of kinds whose older runs say less
+    return read if complete is None else complete()

@@ -59,6 +59,17 @@ def named_values(option: str, pairs: Sequence[str], example: str) -> dict[str, A
     return parsed
 
 
+def with_missing(pairs: Sequence[str], values: Mapping[str, Any]) -> tuple[str, ...]:
+    """NAME=VALUE pairs after those of the values that they do not name."""
+    named = {pair.partition("=")[0] for pair in pairs}
+    missing = (
+        f"{name}={value if isinstance(value, str) else json.dumps(value)}"
+        for name, value in values.items()
+        if name not in named
+    )
+    return (*missing, *pairs)
+
+
 def _value(hint: Any, value: Any) -> Any:
     choices = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     if isinstance(value, Mapping):

@@ -198,7 +198,7 @@ def collect(
             seen = jax.tree.map(
                 lambda leaf: leaf.reshape(agents, num_envs, leaf.shape[1]), stream.seen
             )
-            action = jax.vmap(policy_actions)(parameters, *seen, noise)
+            action = jax.vmap(policy_actions)(parameters, seen.observation, seen.position, noise)
         action = action.reshape(agents * num_envs, -1)
         centre, half = jnp.broadcast_to((low + high) / 2, action.shape), (high - low) / 2
         state, outcome = worlds.step(stream.worlds, action * half[None, :] + centre)

@@ -100,7 +100,7 @@ def test_all_rewards_that_a_command_takes_are_listed(
 ) -> None:
     environment = {"explore": ["Hopper-v5"], "on-policy": ["Rooms-v0"]}.get(command, [])
     text = explained(help_of(command, capsys))["--reward STR"]
-    listed = [word for word in re.findall(r"[\w.:]+\w", text) if word in (*TRAINING_NAMES, FILE)]
+    listed = [word for word in re.findall(r"[\w.:-]+\w", text) if word in (*TRAINING_NAMES, FILE)]
     assert list(dict.fromkeys(listed)) == [*names, FILE]
     assert main([command, *environment, "--reward", "foo"]) == 2
     error = capsys.readouterr().err

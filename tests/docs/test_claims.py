@@ -29,6 +29,7 @@ SPEC = RewardSpec(
 REWARDS = [name for name in NAMES if name != "extrinsic"]
 SMALL: dict[str, dict[str, Any]] = {name: {} for name in REWARDS} | {
     "element": {"credit": "state", "memory": "exact"},
+    "element-paper": {"update_interval": 2, "update_steps": 2},
     "rnd": {"feature_dim": 4, "target_sizes": (8,), "predictor_sizes": (8,)},
     "apt": {"feature_dim": 4, "hidden_sizes": (8,), "num_neighbours": 2},
     "icm": {"feature_dim": 4, "encoder_sizes": (8,), "inverse_sizes": (8,), "forward_sizes": (8,)},

@@ -17,7 +17,7 @@ from support.small_rewards import SMALL_REWARDS
 from element_rl.replay.ring import Episode, Transitions
 from element_rl.rewards import NAMES, Reward, make_reward
 from element_rl.rewards.interface import RewardSpec
-from element_rl.rewards.recent_scale import RecentlyScaled
+from element_rl.rewards.recent_scale import recently_scaled
 from element_rl.storage.trees import arrays_to_tree, tree_to_arrays
 
 SPEC = RewardSpec(
@@ -36,13 +36,22 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "element-robust": ("element", EARLY | {"normalisation": "robust", "own_episode": "out"}),
     "element-kde": ("element", EARLY | {"estimator": "kde", "normalisation": "running"}),
+    "element-paper": ("element-paper", SMALL_REWARDS["element-paper"]),
     **{name: (name, SMALL_REWARDS[name]) for name in ("rnd", "icm", "ngu", "e3b")},
+    "ngu-before": (
+        "ngu",
+        SMALL_REWARDS["ngu"] | {"error_statistics": "all", "observation_clip": None},
+    ),
     "re3": ("re3", POOL),
     "re3-code": ("re3", POOL | {"form": "code", "space": "observation"}),
+    "re3-whole": ("re3", {"pool": "whole", "num_neighbours": 2}),
+    "re3-code-whole": ("re3", {"pool": "whole", "form": "code", "space": "observation"}),
     "rise": ("rise", POOL),
+    "rise-whole": ("rise", {"pool": "whole", "num_neighbours": 2}),
     "apt": ("apt", SMALL_REWARDS["apt"] | POOL),
     "extrinsic": ("extrinsic", {}),
     "scaled": ("rise", POOL),
+    "scaled-whole": ("rise", {"pool": "whole", "num_neighbours": 2}),
 }
 AGENTS, LENGTH, ROWS, BATCHES, SIZE = 3, 6, 8, 3, 8
 every_form = pytest.mark.parametrize("form", FORMS)
@@ -56,7 +65,7 @@ def test_every_reward_of_the_registry_is_tested_here() -> None:
 def reward_of(form: str) -> Reward:
     name, options = FORMS[form]
     made = make_reward(name, **options)
-    return RecentlyScaled(made) if form == "scaled" else made
+    return recently_scaled(made) if form.startswith("scaled") else made
 
 
 def random_fields(rng: np.random.Generator, rows: int) -> dict[str, np.ndarray]:

@@ -142,7 +142,10 @@ def test_mistakes_get_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
     with pytest.raises(ValueError, match="rnd does not take these options: colour"):
         make_reward("rnd", colour="red")
     assert main(["explore", "PointMaze", "--reward", "curiosity"]) == 2
-    assert "no reward called 'curiosity'; choose one of element, rnd" in capsys.readouterr().err
+    assert (
+        "no reward called 'curiosity'; choose one of element, element-paper"
+        in capsys.readouterr().err
+    )
     assert main(["explore", "PointMaze", "--reward", "rnd", "--reward-options", "colour"]) == 2
     assert "--reward-options takes NAME=VALUE pairs" in capsys.readouterr().err
     assert main(["explore", "PointMaze", "--reward-options", "a=1"]) == 2

@@ -13,7 +13,8 @@ from support.by_hand import episode_of
 from element_rl.replay.ring import Transitions
 from element_rl.rewards import Reward, RewardSpec
 from element_rl.rewards.ngu import NguConfig, NguReward, NguState, RunningMean, episodic_novelty
-from element_rl.rewards.scaling import Moments
+from element_rl.rewards.recent_moments import RecentMoments
+from element_rl.rewards.scaling import standard_deviation
 
 SPEC = RewardSpec(
     observation_dim=3, action_dim=2, state_dim=4, max_episode_steps=40, total_steps=1_000
@@ -93,7 +94,14 @@ def novelty_loop(embeddings: np.ndarray, config: NguConfig, distances: list[floa
 
 
 def errors_of(state: NguState, observations: np.ndarray) -> np.ndarray:
-    return ((mlp(state.predictor, observations) - mlp(state.target, observations)) ** 2).sum(axis=1)
+    inputs = np.asarray(observations, np.float64)
+    if state.observations:
+        mean, std = (
+            np.asarray(part, np.float64)
+            for part in (state.observations.mean, standard_deviation(state.observations))
+        )
+        inputs = np.clip((inputs - mean) / std, -5, 5)
+    return ((mlp(state.predictor, inputs) - mlp(state.target, inputs)) ** 2).sum(axis=1)
 
 
 def test_defaults_are_table_6() -> None:
@@ -110,6 +118,7 @@ def test_defaults_are_table_6() -> None:
         5e-4,
     )
     assert (config.l2_weight, config.adam_epsilon, config.max_gradient_norm) == (1e-5, 1e-4, 40.0)
+    assert (config.error_statistics, config.observation_clip) == ("recent", 5.0)
     assert isinstance(NguReward(), Reward)
 
 
@@ -216,7 +225,7 @@ def test_modulator_by_hand() -> None:
     errors = errors_of(state, np.asarray(batch.next_observation))
     mean, std = np.median(errors), errors.std() / 2
     state = state._replace(
-        errors=Moments(jnp.asarray(4.0), jnp.float32(mean), jnp.float32(4 * std**2))
+        errors=RecentMoments(jnp.asarray(0.5), jnp.float32(mean), jnp.float32(std**2))
     )
     raw = 1 + (errors - mean) / std
     assert (raw < 1).any()
@@ -230,11 +239,45 @@ def test_modulator_by_hand() -> None:
     np.testing.assert_allclose(reward.reward(state, batch), note * expected, rtol=1e-4)
 
 
-def test_errors_are_normalised_over_time() -> None:
-    """Mean and standard deviation of the errors on every next observation so far, the padding left
-    out."""
-    reward = ngu()
-    state = fresh()
+def test_errors_of_recent_batches_by_hand() -> None:
+    """A half-life of one batch: weights ½, ¼, ⅛ of three batches, over their sum."""
+    reward = ngu(error_half_life=1.0)
+    state, errors = fresh(), []
+    for seed in range(3):
+        batch = batch_of(16, seed)
+        errors.append(errors_of(state, np.asarray(batch.next_observation)))
+        state, _ = update(reward, state, batch, jax.random.key(seed))
+    weights = np.repeat([1 / 7, 2 / 7, 4 / 7], 16) / 16
+    mean = np.sum(weights * np.concatenate(errors))
+    variance = np.sum(weights * (np.concatenate(errors) - mean) ** 2)
+    np.testing.assert_allclose(float(state.errors.mean), mean, rtol=1e-4)
+    np.testing.assert_allclose(float(state.errors.variance), variance, rtol=1e-3)
+    np.testing.assert_allclose(float(state.errors.weight), 7 / 8, rtol=1e-6)
+
+
+def test_errors_are_of_whitened_observations() -> None:
+    """Mean and deviation of all next observations so far, cut to ±5; padding is left out."""
+    reward, state = ngu(), fresh()
+    rng = np.random.default_rng(0)
+    walks = [rng.normal(3, (1, 20, 300), size=(length + 1, 3)) for length in (5, 1, 12)]
+    for visited in walks:
+        state, _ = observe(reward, state, episode_of(visited.astype(np.float32)))
+    seen = np.concatenate([visited[1:] for visited in walks])
+    far = np.concatenate([seen, [[3, 3, 1e6]]])
+    inputs = np.clip((far - seen.mean(axis=0)) / seen.std(axis=0), -5, 5)
+    assert inputs[-1, 2] == 5
+    expected = ((mlp(state.predictor, inputs) - mlp(state.target, inputs)) ** 2).sum(axis=1)
+    np.testing.assert_allclose(
+        reward.errors(state, jnp.asarray(far, jnp.float32)), expected, rtol=1e-3
+    )
+
+
+def test_errors_of_everything_visited() -> None:
+    """The statistics that this library had: every next observation so far counts alike, as it is,
+    the padding left out."""
+    reward = ngu(error_statistics="all", observation_clip=None)
+    state = init(reward, jax.random.key(0), SPEC)
+    assert state.observations == ()
     rng = np.random.default_rng(0)
     errors = []
     for length in (5, 1, 12):
@@ -245,6 +288,56 @@ def test_errors_are_normalised_over_time() -> None:
     np.testing.assert_allclose(
         float(state.errors.squares / state.errors.number), np.var(errors), rtol=1e-4
     )
+
+
+def life_with_a_new_region(reward: NguReward) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A thousand updates in a known region, episodes observed beside them; then a twentieth of what
+    is drawn is new. The share above 1 before that, and the modulators of new and known states at
+    the first batch that has both."""
+    rng = np.random.default_rng(0)
+    state = init(reward, jax.random.key(0), SPEC)
+
+    def region(size: int, centre: float) -> np.ndarray:
+        return rng.normal(centre, 0.5, size=(size, 3)).astype(np.float32)
+
+    def batch(new: int) -> Transitions:
+        places = np.concatenate([region(new, 1.2), region(128 - new, 0.0)])
+        return batch_of(128)._replace(next_observation=jnp.asarray(places))
+
+    shares = []
+    for number in range(1000):
+        if number % 20 == 0:
+            state, _ = observe(reward, state, episode_of(region(40, 0.0)))
+        drawn = batch(0)
+        state, metrics = update(reward, state, drawn, jax.random.key(number))
+        if number >= 900:
+            modulator = np.asarray(reward.reward_terms(state, drawn)["reward_lifelong"])
+            shares.append((modulator > 1).mean())
+            assert float(metrics.get("ngu_modulated", shares[-1])) == pytest.approx(
+                shares[-1], abs=0.01
+            )
+    state, _ = observe(reward, state, episode_of(np.concatenate([region(20, 0), region(20, 1.2)])))
+    mixed = batch(6)
+    state, _ = update(reward, state, mixed, jax.random.key(1))
+    modulators = np.asarray(reward.reward_terms(state, mixed)["reward_lifelong"])
+    return np.array(shares), modulators[:6], modulators[6:]
+
+
+def test_what_is_new_is_modulated_when_the_error_has_fallen() -> None:
+    shares, new, known = life_with_a_new_region(ngu(learning_rate=3e-3))
+    assert 0.1 < shares.mean() < 0.6, "some of every batch is less known than the rest"
+    assert (new > 1).all()
+    assert np.median(new) > 1.5
+    assert known.mean() < 1.1
+
+
+def test_statistics_of_all_training_modulate_next_to_nothing() -> None:
+    """What the recent ones are for: the errors of an untrained network are remembered for ever."""
+    old = ngu(learning_rate=3e-3, error_statistics="all", observation_clip=None)
+    shares, new, known = life_with_a_new_region(old)
+    assert shares.mean() < 0.02
+    assert np.median(new) == 1
+    assert known.mean() < 1.001
 
 
 def test_the_next_observation_matters_and_the_current_one_does_not() -> None:
@@ -288,7 +381,7 @@ def test_one_update_by_hand() -> None:
     both = [mlp(model.encoder, x) for x in (batch.observation, batch.next_observation)]
     told = np.tanh(mlp(model.head, np.concatenate(both, axis=1)))
     _, metrics = update(reward, state, batch, jax.random.key(1))
-    assert tuple(metrics) == reward.metric_names
+    assert set(metrics) == set(reward.metric_names)
     np.testing.assert_allclose(
         metrics["ngu_inverse_loss"], ((told - np.asarray(batch.action)) ** 2).mean(), rtol=1e-5
     )
@@ -318,7 +411,7 @@ def test_both_networks_learn() -> None:
     _, metrics = jax.jit(
         lambda state: jax.lax.scan(step, state, jax.random.split(jax.random.key(1), 600))
     )(state)
-    for name in reward.metric_names:
+    for name in ("ngu_inverse_loss", "ngu_rnd_loss"):
         assert metrics[name][-1] < 0.2 * metrics[name][0], name
 
 
@@ -351,6 +444,8 @@ def test_standing_still_is_finite() -> None:
         ("learning_rate", -1.0),
         ("encoder_sizes", (16, 0)),
         ("memory_capacity", 0),
+        ("error_half_life", 0.0),
+        ("observation_clip", -1.0),
     ],
 )
 def test_bad_settings_are_refused(name: str, value) -> None:

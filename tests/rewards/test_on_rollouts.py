@@ -31,7 +31,7 @@ SMALL = SMALL_REWARDS | {"element": {"update_interval": 20, "update_steps": 15}}
 def bonus_of(name: str, **options: Any) -> Bonus:
     given = {
         **SMALL.get(name, {}),
-        **({} if name == "element" else {"minibatch_size": 10}),
+        **({} if name in ("element", "element-paper") else {"minibatch_size": 10}),
         **options,
     }
     return make_bonus(

@@ -16,6 +16,7 @@ from element_rl.agents import sac
 from element_rl.agents.sac import SACConfig
 from element_rl.envs.make import describe
 from element_rl.rewards import NAMES, Reward, make_reward
+from element_rl.rewards.interface import Inputs
 from element_rl.training.off_policy import programs
 from element_rl.training.off_policy.learner import Learner
 
@@ -43,9 +44,16 @@ def chunks() -> list[Chunk]:
     return collected
 
 
-@pytest.fixture(scope="module", params=NAMES)
+# Every reward with its own inputs, and those that see observations with states in their place.
+SEEING = [(name, "own") for name in NAMES] + [
+    (name, "state") for name in ("rnd", "ngu", "apt", "icm", "e3b")
+]
+
+
+@pytest.fixture(scope="module", params=SEEING, ids="-".join)
 def learner(request: pytest.FixtureRequest, chunks: list[Chunk]) -> Learner:
-    return filled_learner(request.param, chunks)
+    name, inputs = request.param
+    return filled_learner(name, chunks, inputs)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +63,7 @@ def plain_agents(chunks: list[Chunk]) -> Any:
     return updated(learner, factor=0.0)[0]
 
 
-def filled_learner(name: str, chunks: list[Chunk]) -> Learner:
+def filled_learner(name: str, chunks: list[Chunk], inputs: Inputs = "own") -> Learner:
     """Two agents with a replay and a reward that has observed their episodes."""
     reward = make_reward(name, **OPTIONS.get(name, {}))
     spec = describe("PointMaze", max_episode_steps=STEPS)
@@ -67,6 +75,7 @@ def filled_learner(name: str, chunks: list[Chunk]) -> Learner:
         capacity=100,
         chunk_steps=1,
         total_steps=100,
+        inputs=inputs,
     )
     for chunk in chunks:
         learner.ingest(chunk)
@@ -86,19 +95,18 @@ def updated(
     chosen = jax.tree.map(
         lambda leaf: leaf[agents], (*learner.state[:3], sampleable, learner.seeds)
     )
-    return program(learner.reward, extrinsic_weight)(
+    return program(learner.reward, extrinsic_weight, learner.inputs)(
         jnp.float32(factor), jnp.float32(shift), *chosen, np.uint32(0)
     )[:3]
 
 
 @functools.cache
-def program(reward: Reward, extrinsic_weight: float = 0.0) -> Any:
+def program(reward: Reward, extrinsic_weight: float = 0.0, inputs: Inputs = "own") -> Any:
     """One program for all changes of a reward: to compile it is what takes time."""
 
     def update(factor: jax.Array, shift: jax.Array, *arguments: Any) -> Any:
-        return programs.update(
-            changed(reward, factor, shift), AGENT, 1, *arguments, extrinsic_weight=extrinsic_weight
-        )
+        settings = {"extrinsic_weight": extrinsic_weight, "inputs": inputs}
+        return programs.update(changed(reward, factor, shift), AGENT, 1, *arguments, **settings)
 
     return jax.jit(update)
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 SMALL_REWARDS: dict[str, dict[str, Any]] = {
+    "element-paper": {"update_interval": 4, "update_steps": 4},
     "rnd": {"feature_dim": 8, "target_sizes": (16,), "predictor_sizes": (16,)},
     "icm": {
         "feature_dim": 8,

@@ -36,13 +36,14 @@ from element_rl.studies.engine.jobs import (
 )
 from element_rl.studies.engine.results import CellRecord, Curves, Map, Paths, Scatter, Table
 from element_rl.training.off_policy.config import ExploreConfig, usual_units
+from element_rl.training.on_policy.config import OnPolicyConfig
 
 # Settings that older cells do not have: while they have their defaults they change no cell's name.
 NEWER: dict[type[Job], tuple[str, ...]] = {
     ExploreConfig: (
         *("extrinsic_weight", "position", "bounds", "envs_per_agent", "agent", "td3"),
         *("state_units", "physics", "updates_per_step", "batch_size", "remember", "own_episode"),
-        *("falls", "tell_position"),
+        *("falls", "tell_position", "inputs", "pool"),
     ),
 }
 # Seeds from here on are for reporting only: nothing is chosen by what they show.
@@ -199,6 +200,9 @@ def with_needs(cells: Sequence[Cell]) -> list[Cell]:
 def _digested(job: Job) -> dict[str, Any]:
     """The settings that a cell's name tells of."""
     newer = NEWER.get(type(job), ())
+    if isinstance(job, ExploreConfig | OnPolicyConfig):
+        # What older cells do not say, they have otherwise: another name again.
+        job = job.as_written()
     if isinstance(job, ExploreConfig) and usual_units(job.env) == "calibrated":
         # Older cells there are raw: another name, or they would be taken for these.
         job = dataclasses.replace(job, state_units=job.state_units or "calibrated")

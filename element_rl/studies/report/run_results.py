@@ -142,7 +142,7 @@ def _notes(summary: dict[str, Any]) -> tuple[str, ...]:
             "Coverage and best return are of the whole run. The other numbers of the table are "
             f"means over its last {FINAL_SHARE * 100:.0f} %, of the random policy over all of it."
         )
-    if summary.get("update_interval") and summary.get("reward") == "element":
+    if summary.get("update_interval") and summary.get("reward") in ("element", "element-paper"):
         notes.append(
             f"The lifelong memory takes in {summary['update_steps']:,} steps every "
             f"{summary['update_interval']:,}."

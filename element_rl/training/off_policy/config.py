@@ -20,10 +20,12 @@ from element_rl.rewards.element_config import (
     replay_defaults,
     update_window,
 )
-from element_rl.rewards.making import memory_kind
+from element_rl.rewards.element_paper import printed
+from element_rl.rewards.interface import Inputs
+from element_rl.rewards.making import memory_kind, said
 from element_rl.runs.folder import RunFolder
 from element_rl.runs.kinds import stored_settings
-from element_rl.storage.settings import named_values, settings_from_json
+from element_rl.storage.settings import named_values, settings_from_json, with_missing
 from element_rl.training.off_policy.view import Falls, TellPosition, view_of
 from element_rl.training.settings import check_numbers, usual_log_every
 from element_rl.worlds.making import Physics, make_worlds
@@ -34,6 +36,9 @@ WORLDS_PER_AGENT = 128
 SHORTEST_SCAN = 16  # steps of each world in a chunk
 UPDATES_PER_WORLD_STEP = 1 / 32
 WORLDS_BATCH_SIZE = 512
+PRINTED = "element-paper"
+ELEMENTS = ("element", PRINTED)  # whose terms are within [0, 1], and whose memory has windows
+POOLED = ("re3", "rise")  # which may compare with a sample of the replay
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,13 @@ class ExploreConfig:
     # Settings of the reward as NAME=VALUE pairs, e.g. learning_rate=1e-3, or renyi_order=2.
     # (default: none)
     reward_options: tuple[str, ...] = ()
+    # What the reward sees where its paper has observations: these (own), or ELEMENT's state, with
+    # the position (state). ELEMENT, RE3 and RISE see the state either way.
+    inputs: Inputs = "own"
+    # Among which states RE3 and RISE look for neighbours: all that the agent has visited (whole),
+    # or the last 4,096 draws from the replay (sample). (default: whole; sample where
+    # --reward-options has a pool_size)
+    pool: Literal["whole", "sample"] | None = None
     # Environment steps of each agent.
     steps: int = 1_000_000
     # How many agents are trained at once, each with a seed of its own.
@@ -180,6 +192,15 @@ class ExploreConfig:
         if not self.env:
             raise ValueError("Name the environment to explore, such as Hopper-v5.")
 
+    def as_begun(self) -> "ExploreConfig":
+        """The settings of a run, read from its folder, with what older runs do not say."""
+        return dataclasses.replace(self, reward_options=_said(self, older=True))
+
+    def as_written(self) -> "ExploreConfig":
+        """The settings of a new run, with what must be written down since older runs have it
+        otherwise."""
+        return dataclasses.replace(self, reward_options=_said(self), pool=_pool(self))
+
     @property
     def learner(self) -> SACConfig | TD3Config:
         """The settings of the agent that learns."""
@@ -232,6 +253,10 @@ def resolved(config: ExploreConfig | Resolved, run: RunFolder | None = None) -> 
             config = dataclasses.replace(config, memory=begun.memory)
         if config.state_units is None:
             config = dataclasses.replace(config, state_units=begun.state_units)
+        if config.pool is None:
+            config = dataclasses.replace(config, pool=begun.pool)
+        said_then = with_missing(config.reward_options, reward_options(begun))
+        config = dataclasses.replace(config, reward_options=said_then)
     options = parsed_options(config)
     spec = describe(config.env, config.position, config.bounds, "vectors", **options)
     if config.physics != "host":
@@ -240,7 +265,7 @@ def resolved(config: ExploreConfig | Resolved, run: RunFolder | None = None) -> 
     view_of(config, spec)  # refuses to tell places where there is no map
     element = _element_options(spec.name, config, planned_steps)
     config = dataclasses.replace(
-        config,
+        config.as_written(),
         env=spec.name,
         update_interval=element["update_interval"],
         update_steps=element["update_steps"],
@@ -248,7 +273,8 @@ def resolved(config: ExploreConfig | Resolved, run: RunFolder | None = None) -> 
         chunk_steps=_chunk_steps(planned_steps, _wanted_chunk(config), config.num_envs),
         batch_size=_batch_size(config),
         log_every=config.log_every or usual_log_every(planned_steps),
-        checkpoint_every=config.checkpoint_every or element["update_interval"],
+        checkpoint_every=config.checkpoint_every
+        or min(element["update_interval"], update_window(planned_steps)["update_interval"]),
         beta=element["lifelong_weight"],
         estimator=element["estimator"],
         bandwidth=element["bandwidth"],
@@ -264,12 +290,13 @@ def begun_settings(run: RunFolder) -> ExploreConfig:
     """The settings that a run was begun with.
 
     Older runs stored the memory as "auto"; which one that came to follows from their steps. They
-    say nothing of units: their states are raw. What a fall did there, the environment's options
-    say.
+    say nothing of units and pools: their states are raw, and their pools were sampled. What a fall
+    did there, the environment's options say.
     """
     stored = stored_settings(run, "explore", ExploreConfig)
+    pool = stored.pool or ("sample" if stored.reward in POOLED else None)
     stored = dataclasses.replace(
-        _with_falls(stored.env, stored), state_units=stored.state_units or "raw"
+        _with_falls(stored.env, stored), state_units=stored.state_units or "raw", pool=pool
     )
     if stored.reward != "element" or stored.memory != "auto":
         return stored
@@ -345,13 +372,40 @@ def read_env_options(pairs: Sequence[str]) -> dict[str, Any]:
     return named_values("--env-options", pairs, f"{HEALTH_OPTION}=false")
 
 
+def reward_options(config: ExploreConfig) -> dict[str, Any]:
+    """The reward's options."""
+    return named_values("--reward-options", config.reward_options, "learning_rate=1e-3")
+
+
+def _said(config: ExploreConfig, older: bool = False) -> tuple[str, ...]:
+    options = said(config.reward, reward_options(config), older)
+    return with_missing(config.reward_options, options)
+
+
+def _pool(config: ExploreConfig) -> Literal["whole", "sample"] | None:
+    """Where RE3 and RISE look for neighbours; for all others as it was given, to be refused."""
+    if config.reward not in POOLED:
+        return config.pool
+    options = reward_options(config)
+    # RISE keeps no observations to look among
+    raw = config.reward == "rise" and options.get("space") == "observation"
+    sampled = raw or "pool_size" in options
+    return config.pool or ("sample" if sampled else "whole")
+
+
 def _make_reward(env: str, config: ExploreConfig, planned_steps: int) -> Reward | None:
-    options = named_values("--reward-options", config.reward_options, "learning_rate=1e-3")
+    options = reward_options(config)
+    if config.pool and config.reward not in POOLED:
+        raise ValueError(f"--pool is of {' and '.join(POOLED)}; {config.reward} has none.")
+    if config.inputs == "state" and config.reward in ("random", "extrinsic"):
+        raise ValueError(
+            f"--inputs is what an intrinsic reward sees, and {config.reward} is none: leave it out."
+        )
     if options and config.reward in ("random", "extrinsic"):
         raise ValueError(
             f"--reward-options are for other rewards than {config.reward}: see --help."
         )
-    if config.recent_scale and config.reward in ("element", "random"):
+    if config.recent_scale and config.reward in (*ELEMENTS, "random"):
         raise ValueError(
             f"--recent-scale is for other rewards than {config.reward}: ELEMENT's terms are within "
             "[0, 1]."
@@ -365,8 +419,12 @@ def _make_reward(env: str, config: ExploreConfig, planned_steps: int) -> Reward 
         return None
     if config.reward == "extrinsic":
         options = {"scale": config.reward_scale}
-    own = _element_options(env, config, planned_steps) if config.reward == "element" else {}
+    own: dict[str, Any] = {"pool": config.pool} if config.pool else {}
+    if config.reward in ELEMENTS:
+        own = _element_options(env, config, planned_steps)
     if clash := sorted(set(own) & set(options)):
+        if config.reward == PRINTED:
+            raise ValueError(f"{PRINTED} has {clash[0]} as printed: --reward element takes others.")
         flags = {"lifelong_weight": "--beta"}
         raise ValueError(
             f"{clash[0]} has an option of its own: "
@@ -382,6 +440,8 @@ def _make_reward(env: str, config: ExploreConfig, planned_steps: int) -> Reward 
 
 
 def _element_options(env: str, config: ExploreConfig, planned_steps: int) -> dict[str, Any]:
+    if config.reward == PRINTED:
+        return _printed_options(env, config)
     paper = preset(env)
     estimator = config.estimator or paper.estimator
     usual_bandwidth = replay_defaults(estimator).get("bandwidth", paper.bandwidth)
@@ -410,6 +470,17 @@ def _wanted_chunk(config: ExploreConfig) -> int:
 def _batch_size(config: ExploreConfig) -> int | None:
     usual = None if config.physics == "host" else WORLDS_BATCH_SIZE
     return usual if config.batch_size is None else config.batch_size
+
+
+def _printed_options(env: str, config: ExploreConfig) -> dict[str, Any]:
+    """What the paper prints; the window, the only setting that can be asked for, is its own
+    whatever the length of the run."""
+    paper = printed(env)
+    interval = config.update_interval or paper.update_interval
+    steps = config.update_steps or min(paper.update_steps, max(interval // 10, 1))
+    names = ("lifelong_weight", "estimator", "bandwidth")
+    options = {name: getattr(paper, name) for name in names}
+    return options | {"update_interval": interval, "update_steps": steps}
 
 
 def _chunk_steps(steps: int, wanted: int, num_envs: int) -> int:

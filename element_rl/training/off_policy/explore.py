@@ -78,6 +78,8 @@ def random_policy(
         config,
         reward="random",
         reward_options=(),
+        inputs="own",
+        pool=None,
         recent_scale=False,
         extrinsic_weight=0.0,
         seeds=config.random_seeds,

@@ -66,6 +66,7 @@ class Explorer:
             self.warm_up,
             config.updates_per_chunk,
             view_of(config, spec),
+            config.inputs,
         )
         self.measures = ChunkMeasures(spec, len(self.seeds), config.num_envs)
         self.parameters: dict[str, Any] = self.learner.parameters()
@@ -255,8 +256,9 @@ class Explorer:
         self._anchor(*counters.get("anchor", np.array([0.0, inf])).tolist())
         self.seconds = float(counters["seconds"])
         self.episode_index = counters["episode_index"]
-        if (remembered := arrays.get("learner/rewards/memory/states")) is not None:
-            self.learner.make_room(remembered.shape[1])  # the run may have been planned for longer
+        for name, array in arrays.items():
+            if name.startswith("learner/rewards/") and name.endswith("memory/states"):
+                self.learner.make_room(array.shape[1])  # the run may have been planned for longer
         self.learner.state = tree_of(self.learner.state, arrays, "learner")
         if self.learner.host_memories:
             self.learner.load_memories(folder)

@@ -24,7 +24,7 @@ from element_rl.memory.hnsw import HnswMemory
 from element_rl.replay import ring
 from element_rl.replay.ring import FinishedEpisode, Ledger, Replay
 from element_rl.rewards import Reward, RewardSpec
-from element_rl.rewards.interface import remembering
+from element_rl.rewards.interface import Inputs, remembering
 from element_rl.training.off_policy import programs
 from element_rl.training.off_policy.view import PLAIN, View, telling
 
@@ -57,13 +57,14 @@ class Learner:
         warm_up: WarmUp | None = None,  # of calibrated states
         num_updates: int | None = None,  # after a chunk; as many as it has steps, unless told
         view: View = PLAIN,  # what the agents learn from, beside what the reward sees
+        inputs: Inputs = "own",  # what the reward sees where the agent sees observations
     ) -> None:
         agent = telling(agent, view)
         self.spec, self.reward, self.agent, self.view = spec, reward, agent, view
         self.num_updates = chunk_steps if num_updates is None else num_updates
         self.seeds = jnp.asarray(agent_seeds, jnp.uint32)
         capacity -= capacity % num_envs
-        self.num_envs = num_envs
+        self.num_envs, self.inputs = num_envs, inputs
         records = 2 * chunk_steps // num_envs  # of an environment in a chunk, at most
         self.ledger = Ledger(len(agent_seeds), capacity, spec.max_episode_steps, records, num_envs)
         self._encoders = _stacked(
@@ -75,8 +76,9 @@ class Learner:
             ]
         )
         state_dim = 5 + spec.position_dim + spec.orientation_dim
+        seen_dim = spec.observation_dim if inputs == "own" else state_dim
         reward_spec = RewardSpec(
-            spec.observation_dim, spec.action_dim, state_dim, spec.max_episode_steps, total_steps
+            seen_dim, spec.action_dim, state_dim, spec.max_episode_steps, total_steps
         )
         keys = jax.vmap(jax.random.key)(self.seeds)
         self.state = LearnerState(
@@ -103,18 +105,16 @@ class Learner:
         self.anchor_halflife = inf  # updates in which that halves
         self._ingest = jax.jit(partial(programs.ingest, view=view), donate_argnums=0)
         self._finish = jax.jit(
-            partial(programs.finish_all, reward, self._memory, num_envs),
+            partial(programs.finish_all, reward, self._memory, inputs, num_envs),
             static_argnames=("rows", "remembers"),
             donate_argnums=(0, 1),
         )
-        update = partial(
-            programs.update,
-            reward,
-            agent,
-            self.num_updates,
-            extrinsic_weight=extrinsic_weight,
-            view=view,
-        )
+        settings: dict[str, Any] = {
+            "extrinsic_weight": extrinsic_weight,
+            "view": view,
+            "inputs": inputs,
+        }
+        update = partial(programs.update, reward, agent, self.num_updates, **settings)
         self._update = jax.jit(update, donate_argnums=(0, 1))
         self._entropies, self._episode_states = (
             jax.jit(partial(program, num_envs), static_argnames="rows")

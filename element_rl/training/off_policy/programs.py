@@ -20,7 +20,7 @@ from element_rl.entropy import evaluation_entropy
 from element_rl.replay import ring
 from element_rl.replay.ring import Records, Replay
 from element_rl.rewards import Reward
-from element_rl.rewards.interface import Remembers
+from element_rl.rewards.interface import Inputs, Remembers
 from element_rl.training.off_policy.view import PLAIN, View, learned_from, placed
 
 # Where the environment's reward is added: its mean over the batch, before its weight, and that of
@@ -51,6 +51,7 @@ def ingest(
 def finish_all(
     reward: Reward,
     memory: Remembers | None,
+    inputs: Inputs,
     num_envs: int,
     replay: Replay,
     rewards: Any,
@@ -64,7 +65,9 @@ def finish_all(
 
     def finish(index: Array, carry: tuple[Replay, Any]) -> tuple[Replay, Any]:
         distances = None if neighbour_distances is None else neighbour_distances[index]
-        return _finish(reward, memory, num_envs, *carry, where[index], distances, rows, remembers)
+        return _finish(
+            reward, memory, inputs, num_envs, *carry, where[index], distances, rows, remembers
+        )
 
     return jax.lax.fori_loop(0, number, finish, (replay, rewards))
 
@@ -72,6 +75,7 @@ def finish_all(
 def _finish(
     reward: Reward,
     memory: Remembers | None,
+    inputs: Inputs,
     num_envs: int,
     replay: Replay,
     rewards: Any,
@@ -84,6 +88,7 @@ def _finish(
     # a `FinishedEpisode` and how much of the ring is filled
     agent, start, length, step, sample_head, filled = where
     episode = ring.read_episode(replay, agent, start, length, step, rows, num_envs)
+    episode = episode if inputs == "own" else ring.seen_as_states(episode)
     state = jax.tree.map(lambda leaf: leaf[agent], rewards)
     if neighbour_distances is None:
         new_state, notes = reward.observe(state, episode)
@@ -152,6 +157,7 @@ def update(
     anchor_halflife: Float[Array, ""] | float = inf,
     extrinsic_weight: float = 0.0,  # of the environment's reward, beside the other
     view: View = PLAIN,  # what the agent learns from, beside what the reward sees
+    inputs: Inputs = "own",  # what the reward sees where the agent sees observations
 ) -> tuple[Any, Any, dict[str, Array], dict[str, Array]]:
     """The learning part of Algorithm 3, `num_updates` times, for all agents."""
 
@@ -165,10 +171,11 @@ def update(
             keys = jax.random.split(jax.random.fold_in(key, index), 3)
             drawn = ring.draw(replay, keys[0], functions.batch_size, sampleable[0], sampleable[1])
             batch = ring.transitions(replay, drawn)
-            state, reward_metrics = reward.update(state, batch, keys[1])
-            values = reward.reward(state, batch)
+            seen = batch if inputs == "own" else ring.seen_as_states(batch)
+            state, reward_metrics = reward.update(state, seen, keys[1])
+            values = reward.reward(state, seen)
             terms = {
-                name: jnp.mean(term) for name, term in reward.reward_terms(state, batch).items()
+                name: jnp.mean(term) for name, term in reward.reward_terms(state, seen).items()
             }
             if extrinsic_weight:
                 values = values + extrinsic_weight * batch.extrinsic_reward

@@ -16,8 +16,9 @@ from element_rl.envs.make import describe, make_env
 from element_rl.envs.names import MARIO
 from element_rl.envs.spec import EnvSpec
 from element_rl.rewards import REWARD_HELP, TRAINING_NAMES, check_name, make_bonus
+from element_rl.rewards.making import said
 from element_rl.rewards.on_rollouts import Bonus
-from element_rl.storage.settings import named_values
+from element_rl.storage.settings import named_values, with_missing
 from element_rl.training.settings import check_numbers, usual_log_every
 
 FRAMES_TO_STANDARDISE = 512
@@ -93,13 +94,22 @@ class OnPolicyConfig:
         if not self.env:
             raise ValueError("Name the environment to explore, such as Rooms-v0.")
 
+    def as_begun(self) -> "OnPolicyConfig":
+        """The settings of a run, read from its folder, with what older runs do not say."""
+        return dataclasses.replace(self, reward_options=_said(self, older=True))
+
+    def as_written(self) -> "OnPolicyConfig":
+        """The settings of a new run, with what must be written down since older runs have it
+        otherwise."""
+        return dataclasses.replace(self, reward_options=_said(self))
+
 
 def resolved(config: OnPolicyConfig) -> tuple[OnPolicyConfig, EnvSpec]:
     """The configuration with nothing left open but what the reward decides, and the environment's
     description."""
     spec = describe(config.env, (), (), "frames", **env_options(config))
     config = dataclasses.replace(
-        config,
+        config.as_written(),
         env=spec.name,
         log_every=config.log_every or usual_log_every(config.steps),
         checkpoint_every=config.checkpoint_every or max(config.steps // 10, 1),
@@ -107,9 +117,19 @@ def resolved(config: OnPolicyConfig) -> tuple[OnPolicyConfig, EnvSpec]:
     return config, spec
 
 
+def _said(config: OnPolicyConfig, older: bool = False) -> tuple[str, ...]:
+    options = said(config.reward, reward_options(config), older)
+    return with_missing(config.reward_options, options)
+
+
+def reward_options(config: OnPolicyConfig) -> dict[str, Any]:
+    """The reward's options."""
+    return named_values("--reward-options", config.reward_options, "learning_rate=1e-3")
+
+
 def bonus_of(config: OnPolicyConfig, spec: EnvSpec, encoder: FrozenEncoder) -> Bonus | None:
     """The reward that the settings ask for; None for random actions."""
-    options = named_values("--reward-options", config.reward_options, "learning_rate=1e-3")
+    options = reward_options(config)
     own = {
         "lifelong_weight": config.beta,
         "memory": config.memory,
