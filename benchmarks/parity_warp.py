@@ -41,6 +41,7 @@ FALLING = ("Hopper-v5", "Walker2d-v5", "Ant-v5", "Humanoid-v5")
 ASKS_FOR_PGS = ("Humanoid-v5", "HumanoidStandup-v5")
 NEWTON, PGS = mujoco.mjtSolver.mjSOL_NEWTON, mujoco.mjtSolver.mjSOL_PGS
 Errors = Float[np.ndarray, " N"]
+ONE_STEP = ("one step: median", "99.9 %", "max")
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Settings:
     robots: tuple[str, ...] = tuple(TASKS)
     seeds: int = 32  # walks
     steps: int = 100  # of a walk
-    episodes: int = 128  # with random actions, to compare their lengths and rewards
+    episodes: int = 256  # with random actions, to compare their lengths and rewards
     page: bool = True  # write the tables into docs/results/warp-parity.md
 
 
@@ -93,13 +94,13 @@ def _errors_table(settings: Settings) -> str:
         rows.append(
             [
                 name,
-                *_shown(one_step_errors(worlds, walks)),
+                *_shown_of_many(one_step_errors(worlds, walks)),
                 *_shown(walk_errors(worlds, walks)),
                 *_shown(_difference(itself.after[:, -1], walks.after[:, -1])),
             ]
         )
     steps = f"{settings.steps} steps"
-    header = ["robot", "one step: median", "max", f"{steps}: median", "max"]
+    header = ["robot", *ONE_STEP, f"{steps}: median", "max"]
     return markdown_table([*header, f"C against itself, {steps}: median", "max"], rows)
 
 
@@ -113,15 +114,16 @@ def _causes_table(settings: Settings) -> str:
         )
         for label, physics in (("Warp's own", own), ("as in C", worlds.physics)):
             other = replace(worlds, physics=physics)
-            errors = _shown(one_step_errors(other, walks)) + _shown(walk_errors(other, walks))
+            one_step = _shown_of_many(one_step_errors(other, walks))
+            errors = one_step + _shown(walk_errors(other, walks))
             rows.append([f"Ant-v5, contact frames {label}", *errors])
     for name in set(ASKS_FOR_PGS) & set(settings.robots):
         walks = c_walks(name, *size)
         again = c_steps(name, walks, PGS)
         apart = c_walks(name, *size, solver=PGS)
-        errors = _shown(again) + _shown(_difference(apart.after[:, -1], walks.after[:, -1]))
+        errors = _shown_of_many(again) + _shown(_difference(apart.after[:, -1], walks.after[:, -1]))
         rows.append([f"{name}, C with PGS against C with Newton", *errors])
-    header = ["cause", "one step: median", "max", f"{settings.steps} steps: median", "max"]
+    header = ["cause", *ONE_STEP, f"{settings.steps} steps: median", "max"]
     return markdown_table(header, sorted(rows))
 
 
@@ -184,7 +186,8 @@ def one_step_errors(worlds: WarpWorlds, walks: Walks) -> Errors:
     """Every step of walks done again by Warp, a step of all walks at a time."""
     step, errors = jax.jit(worlds.step), []
     for index in range(walks.actions.shape[1]):
-        after, _ = step(walks.states(index), jnp.asarray(walks.actions[:, index]))
+        after, outcome = step(walks.states(index), jnp.asarray(walks.actions[:, index]))
+        assert not outcome.faulty.any()
         errors.append(_difference(after.qpos, walks.after[:, index]))
     return np.concatenate(errors)
 
@@ -193,7 +196,8 @@ def walk_errors(worlds: WarpWorlds, walks: Walks) -> Errors:
     """Warp walks by itself from the same starts."""
     actions = jnp.asarray(walks.actions).swapaxes(0, 1)
     walk = jax.jit(lambda state, acts: jax.lax.scan(worlds.step, state, acts))
-    last, _ = walk(walks.states(0), actions)
+    last, outcomes = walk(walks.states(0), actions)
+    assert not outcomes.faulty.any()
     return _difference(last.qpos, walks.after[:, -1])
 
 
@@ -244,7 +248,13 @@ def _difference(first: Any, second: Any) -> Errors:
 
 
 def _shown(errors: Errors) -> list[str]:
-    return [f"{np.median(errors):.0e}", f"{errors.max():.0e}"]
+    return [f"{value:.0e}" for value in (np.median(errors), errors.max())]
+
+
+def _shown_of_many(errors: Errors) -> list[str]:
+    """Of one step, of which there are so many that the largest is of a rare kind."""
+    middle, largest = _shown(errors)
+    return [middle, f"{np.quantile(errors, 0.999):.0e}", largest]
 
 
 def _mean(values: Sequence[float] | np.ndarray) -> str:
