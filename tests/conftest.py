@@ -58,6 +58,7 @@ SLOW = (
     "studies/test_cluster",
     "studies/test_runner",
     "runs/test_kills",
+    "worlds/test_warp_worlds",
     "docs/test_code_blocks",
     "studies/test_screens",
     "commands/test_study",

@@ -2,6 +2,7 @@
 a run?
 
     installation    versions, devices, threads, extras, disk, MuJoCo
+    warp_installation   MuJoCo Warp, for worlds on the device
     trial           a short real collection with random actions, judged by a bonus
     explorer        does `element explore` take it, and can its entropy tell episodes apart?
     terms           finite? balanced? do new states earn more?

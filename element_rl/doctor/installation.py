@@ -1,4 +1,4 @@
-"""Is the installation sound: versions, devices, threads, extras, disk, MuJoCo."""
+"""Is the installation sound: versions, devices, threads, extras, disk, MuJoCo, Warp."""
 
 import contextlib
 import importlib.metadata
@@ -16,6 +16,7 @@ from packaging.requirements import Requirement
 from element_rl import __version__
 from element_rl.acting.cores import usable_cores
 from element_rl.doctor.findings import Finding, checked
+from element_rl.doctor.warp_installation import check_warp
 from element_rl.runs.provenance import versions
 
 DISTRIBUTION = "element-rl"
@@ -43,6 +44,7 @@ def check_installation(out: Path) -> Iterator[Finding]:
     yield check_extras()
     yield check_disk(out)
     yield check_mujoco()
+    yield check_warp()
 
 
 def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> Finding:

@@ -7,8 +7,8 @@ normal n,
 
 MuJoCo Warp does the same where |a − n (n·a)| ≥ 0.5, and takes the world's y otherwise, that is for
 capsules steeper than 60°. Friction cones are pyramids, which feel how they are turned: an Ant's
-legs would slip in other directions. `align_capsules` is a contact filter of MuJoCo Warp, called after
-every collision detection, that writes C's frame (measured in docs/results/warp-parity.md).
+legs would slip in other directions. `align_capsules` is a contact filter of MuJoCo Warp, called
+after every collision detection, that writes C's frame (measured in docs/results/warp-parity.md).
 
     room for        contacts                          rows of constraints
     a world         one for each pair of geoms        all contacts and limits, as far as those go

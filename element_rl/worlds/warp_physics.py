@@ -174,7 +174,7 @@ def _callable(
     wp, _ = import_warp()
     like = [getattr(data, name) for name in (*given, *made)]
     with wp.ScopedDevice(device):
-        function(*(wp.zeros_like(array) for array in like))
+        function(*(wp.clone(array) for array in like))
         wp.synchronize_device(device)
     names = [f"{name}_in" for name in given] + [f"{name}_out" for name in made]
     kinds = [wp.array(dtype=array.dtype, ndim=array.ndim) for array in like]

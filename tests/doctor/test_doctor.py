@@ -75,6 +75,7 @@ def test_a_sound_bonus_passes_every_check(capsys: pytest.CaptureFixture[str]) ->
         "extras",
         "disk",
         "MuJoCo",
+        "MuJoCo Warp",
         "finite",
         "varied",
         "balanced",
