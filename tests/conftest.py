@@ -67,6 +67,7 @@ SLOW = (
     "rewards/test_reaches_the_learner",
     "doctor/test_doctor",
     "memory/test_memories",
+    "memory/test_spaced",
     "studies/test_so_far",
     "rewards/test_contract",
     "training/off_policy/test_learner",

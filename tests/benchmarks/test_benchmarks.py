@@ -13,6 +13,7 @@ from benchmarks import (
     bench_entropy,
     bench_memory,
     bench_memory_growth,
+    bench_spaced_memory,
     memory_tables,
     tables,
     trajectories,
@@ -20,6 +21,7 @@ from benchmarks import (
 )
 from benchmarks.neighbour_indexes import CANDIDATES
 from benchmarks.one_core import MeasurementError, on_one_core
+from element_rl.memory.spaced import COVER
 
 SOURCE = {"machine": "a machine", "versions": "some versions", "commit": "abc", "date": "today"}
 
@@ -77,6 +79,20 @@ def test_memory_row(
     if CANDIDATES[name].ours:  # the saved index answers as the first did
         again = bench_memory.measure(name, states, queries, truth, repeats=1, saved=tmp_path / name)
         assert (again["recall"], again["bias"]) == (row["recall"], row["bias"])
+
+
+def test_spaced_memory_row(episodes: list[np.ndarray]) -> None:
+    states, asked = np.concatenate(episodes[:-1]), episodes[-1]
+    row = bench_spaced_memory.measure(states, asked, capacity=32)
+    assert 2 <= row["kept"] <= 32
+    assert 0 <= row["excess"] <= row["largest"] <= COVER
+    assert row["thinned"] >= 1
+    table = bench_spaced_memory.render([{"robot": "Ant"} | row])
+    assert "| Ant, 32 |" in table
+    # tenths of 1 s, but 3 s in the fifth and 6 s in the last
+    seconds = [1.0] * 40 + [3.0] * 10 + [1.0] * 40 + [6.0] * 10
+    assert bench_spaced_memory.growth(seconds, 0) == 6.0
+    assert bench_spaced_memory.growth(seconds, 4) == 2.0
 
 
 def test_reward_quality_by_hand() -> None:

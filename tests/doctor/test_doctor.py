@@ -383,6 +383,18 @@ def test_a_memory_that_does_not_find_neighbours(trial: Trial) -> None:
     assert finding.values["recall"] < 0.5
 
 
+def test_a_memory_that_keeps_some_of_the_states(trial: Trial) -> None:
+    trial.settings, before = (
+        dataclasses.replace(trial.settings, reward_options={"memory": "spaced"}),
+        trial.settings,
+    )
+    finding = check_recall(trial)
+    trial.settings = before
+    assert (finding.status, finding.values["kind"]) == ("ok", "spaced")
+    assert 1 < finding.values["kept"] < len(trial.states()) // 2
+    assert "farther on average than the nearest of all" in finding.sentence
+
+
 def test_a_reward_that_does_not_reach_the_learner(trial: Trial, tmp_path: Path) -> None:
     assert check_learner(trial).status == "ok"
     nothing = Trial(TrialSettings("PointMaze", own_reward(tmp_path, "0.0"), steps=100))
