@@ -157,7 +157,8 @@ def test_the_command_writes_everything(tmp_path: Path) -> None:
         "depth.svg",
     }
     assert (tmp_path / "report.html").exists()
-    agents, rewards = results.tables
+    agents, compared, rewards = results.tables
+    assert {row[2] for row in compared.rows} == {*TINY.rewards} - {"episodic"}
     assert [row[0] for row in agents.rows] == list(TINY.rewards)
     cells = [row[agents.columns.index("cells ever seen")] for row in agents.rows]
     assert all(isinstance(count, int) or count % 1 for count in cells)  # 76, and not 76.00

@@ -58,7 +58,6 @@ class Scale:
     envs: tuple[str, ...]
     seeds: int
     steps: Mapping[str, int]  # per seed, by environment
-    first_seed: int = 0  # REPORT_SEEDS for reporting
     # taken with each checkpoint's policy, where a study acts with them; of a dataset, per seed
     samples: int = 30_000
     task_steps: int = 0  # per seed, of learning a task online, where a study has one
@@ -73,6 +72,7 @@ class Scale:
     encoder_options: Mapping[str, Any] = field(default_factory=dict)
     # how large it is on environments that show images; None: there it cannot be done
     screens: "Scale | None" = None
+    first_seed: int = 0  # of the agents; REPORT_SEEDS for reporting
 
     def on(self, env: str) -> "Scale":
         """The scale for an environment: another one where it shows images."""

@@ -61,15 +61,15 @@ def power_sentence(runs: int, deviations: Mapping[str, float], compared: int) ->
         return f"{seeds} no difference can be found, however large."
     known = {env: value for env, value in deviations.items() if math.isfinite(value)}
     least = alone if corrected is None else corrected
-    each = ", ".join(f"{cell_text(float(f'{least * s:.2g}'))} on {e}" for e, s in known.items())
-    found = (
+    each = ", ".join(f"{_rounded(least * value)} on {env}" for env, value in known.items())
+    sizes = f" ({each})" if each else ""
+    if compared > 1 and corrected is not None:
+        sizes = f", {corrected:.1f} after the correction{sizes}"
+    beyond = "; after the correction none is, however large" if corrected is None else ""
+    return (
         f"{seeds} a difference of {alone:.1f} standard deviations of the runs is found in four of "
-        "five cases"
+        f"five cases{sizes}, if scores are normal{beyond}."
     )
-    if corrected is None:
-        return f"{found}{f' ({each})' if each else ''}; after the correction none is."
-    sizes = f", {corrected:.1f} after the correction{f' ({each})' if each else ''}"
-    return f"{found}{'' if compared < 2 else sizes}, if scores are normal."
 
 
 def pooled_deviation(methods: Sequence[Float[np.ndarray, " _"]]) -> float:
@@ -79,6 +79,12 @@ def pooled_deviation(methods: Sequence[Float[np.ndarray, " _"]]) -> float:
     freedom = sum(len(runs) - 1 for runs in several)
     squares = sum(float(np.sum((runs - np.mean(runs)) ** 2)) for runs in several)
     return math.sqrt(squares / freedom) if freedom else math.nan
+
+
+def _rounded(value: float) -> str:
+    """Two digits: it is an estimate."""
+    rounded = float(f"{value:.2g}")
+    return cell_text(int(rounded) if rounded >= 100 else rounded)
 
 
 def _least_improvement(runs: int, chance: float) -> float:

@@ -281,10 +281,10 @@ def _seeds_note(done: Sequence[FinishedCell]) -> str:
     commits = dict.fromkeys(str(entry.summary.get("commit")) for entry in done)
     of = f"at commit {', '.join(commits)}"
     if first >= REPORT_SEEDS:
-        return f"Reported: {seeds}, which nothing was chosen by, {of}."
+        return f"Reported: {seeds}, kept for reporting, {of}."
     return (
         f"Development: {seeds}, by which settings may have been chosen, {of}. What is to be "
-        "claimed is measured with --report, on seeds that were not looked at."
+        "claimed is measured with --report, on seeds that nobody has looked at."
     )
 
 
