@@ -145,7 +145,7 @@ class PrintedElementReward:
     def notes_change(self, before: PrintedState, after: PrintedState) -> Any:
         """Notes are of the episode; the graph is asked when r_l is paid."""
         del before, after
-        return jnp.asarray(False)  # noqa: FBT003 (an array)
+        return jnp.asarray(False)
 
     def refresh(
         self,

@@ -15,7 +15,6 @@ from element_rl.agents import sac
 from element_rl.agents.sac import SACConfig
 from element_rl.envs.make import describe
 from element_rl.integrations import IntrinsicReward
-from element_rl.memory.exact import NO_NODE
 from element_rl.rewards import Reward, RewardSpec, make_bonus, make_replay_reward, make_reward
 from element_rl.rewards.interface import comparing, remembering
 from element_rl.training.off_policy.learner import Learner
