@@ -43,6 +43,7 @@ from element_rl.studies.engine.runner import (
 )
 from element_rl.studies.engine.table_text import show_tables
 from element_rl.studies.engine.tasks import with_learning
+from element_rl.worlds.making import Physics
 
 SOME_FAILED = 1  # exit code when a cell failed and the others are done
 MODULES = (  # of `studies`, by the names of their studies
@@ -89,6 +90,11 @@ class StudyCommand:
     task_steps: int | None = None
     # Updates of each agent that learns from a dataset, in offline. (default: the scale's)
     updates: int | None = None
+    # Where the environments of explorers are stepped: on the host, or by the thousand on the
+    # device, with MuJoCo Warp (warp) or as programs of JAX (jax); docs/worlds.md.
+    physics: Physics = "host"
+    # Environments that each explorer acts in. (default: 1; with --physics warp or jax 128)
+    envs_per_agent: int | None = None
     # Weight of CQL's conservative term in offline: how much it keeps to its data.
     # (default: 5; on screens 1)
     conservative_weight: float | None = None
@@ -217,7 +223,7 @@ def load_study(name: str) -> Study:
 def chosen_scale(study: Study, command: StudyCommand) -> Scale:
     """The study's scale with what the user asked for instead."""
     scale = study.scales[command.scale]
-    for name in ("seeds", "steps", "together", *SIZES):
+    for name in ("seeds", "steps", "together", "envs_per_agent", *SIZES):
         value = getattr(command, name)
         if value is not None and value < 1:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {value}.")
@@ -228,7 +234,7 @@ def chosen_scale(study: Study, command: StudyCommand) -> Scale:
         )
     envs = tuple(dict.fromkeys(_full_name(env, study, scale) for env in command.envs)) or scale.envs
     screens = None if scale.screens is None else _resized(scale.screens, envs, command)
-    scale = dataclasses.replace(_resized(scale, envs, command), screens=screens)
+    scale = dataclasses.replace(_placed(_resized(scale, envs, command), command), screens=screens)
     learning = {name: value for name in LEARNERS if (value := getattr(command, name)) is not None}
     for name in learning:
         if LEARNERS[name] != study.name:
@@ -252,6 +258,13 @@ def _resized(scale: Scale, envs: tuple[str, ...], command: StudyCommand) -> Scal
         first_seed=REPORT_SEEDS if command.report else 0,
         **sizes,
     )
+
+
+def _placed(scale: Scale, command: StudyCommand) -> Scale:
+    """The scale with explorers in as many environments as was asked for, stepped there."""
+    asked = {"physics": command.physics, "envs_per_agent": command.envs_per_agent}
+    options = {name: value for name, value in asked.items() if value not in (None, "host")}
+    return dataclasses.replace(scale, options={**scale.options, **options})
 
 
 def _full_name(env: str, study: Study, scale: Scale) -> str:
