@@ -25,6 +25,7 @@ Readings where the paper is silent:
    paper, "standard": mean 0 and deviation 1 over the batch, which a few old episodes of low entropy
    do not squeeze; yet Ant covers half as much with it (docs/results/history/element-series.md).
    Not where dying ends an episode: a reward below the mean would be a reason to die.
+   "robust": quantiles of the recent batches (`robust_scale`).
 4. Fewer than k remembered states: the norm is over those there are.
 
 Beyond the paper, `credit`: who is paid for H(τ) (`entropy_shares`).
@@ -36,6 +37,9 @@ Beyond the paper, `credit`: who is paid for H(τ) (`entropy_shares`).
 Over the episode each comes to T · H(τ), but any numbers can be shifted so that they do: that is a
 convention. The argument for the last two is that ∇H = Σ_s ∇p(s) · δH/δp(s): a policy that is paid
 the first variation, and paid anew when it has changed, climbs H (docs/methods/element.md).
+
+Also beyond the paper: a memory of spaced states, distances to other episodes only, and states that
+are remembered all the time (`element_memory`, `ElementConfig.remember`).
 """
 
 from collections.abc import Mapping, Sequence
