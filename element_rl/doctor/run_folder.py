@@ -221,8 +221,8 @@ def check_survival(metrics: Metrics) -> Finding | None:
     values = {"first": first, "last": last, "correlation": correlation}
     if last > LONGER * first and correlation > TOGETHER:
         advice = (
-            "Keep episodes of one length (--env-options terminate_when_unhealthy=false for "
-            "robots), or take away what living alone earns: --sac.reward-centring 0.5, or "
+            "Keep episodes of one length (--falls ignore for robots), let returns go on after them "
+            "(--falls reset), or take away what living alone earns: --sac.reward-centring 0.5, or "
             "--length-weighted."
         )
         sentence = f"{sentence}: the agent may be paid for staying alive."

@@ -21,7 +21,7 @@ that jumped with it could not be learned.
 **`--tell-position`.** The place on the coverage map, (position − centre) / half of the range, is
 appended to the observation of the critics, or of critics and actor: −1 to 1 is the map, which is
 made so that explorers stay on it. (The units of calibrated states are no scale for networks: random
-actions set them, and explorers get a hundred times as far.) Rewards see what they see without it.
+actions set them, and explorers get much farther.) Rewards see what they see without it.
 """
 
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
