@@ -29,7 +29,7 @@ from element_rl.acting.collector import ProcessCollector
 from element_rl.agents.making import make_agent
 from element_rl.agents.sac import SACConfig
 from element_rl.envs.make import describe
-from element_rl.envs.robots import HEALTH_OPTION
+from element_rl.envs.robots import HEALTH_OPTION, can_fall
 from element_rl.memory import exact
 from element_rl.rewards import make_reward
 from element_rl.storage.files import write_json
@@ -94,7 +94,8 @@ def stored(
     settings: Settings, env: str
 ) -> tuple[Float[np.ndarray, "N D"], Float[np.ndarray, "N K"]]:
     """The states that random steps led to, in order, and what a run would have noted of them."""
-    options = {HEALTH_OPTION: False, "max_episode_steps": settings.max_episode_steps}
+    options: dict[str, Any] = {"max_episode_steps": settings.max_episode_steps}
+    options |= {HEALTH_OPTION: False} if can_fall(env) else {}
     spec = describe(env, **options)
     agent = make_agent("sac", SACConfig(), spec.observation_dim, spec.action_dim)
     reward = make_reward("re3", pool="whole", num_neighbours=settings.neighbours)
