@@ -25,7 +25,7 @@ class Doctor:
 
     # Gymnasium environment to try the bonus on, or the folder of a run.
     target: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="[ENV|RUN]")]] = "PointMaze"
-    # Bonus to try: element, rnd, ngu, re3, rise, apt, icm, e3b, or FILE.py:FUNCTION.
+    # Bonus to try: element, element-paper, rnd, ngu, re3, rise, apt, icm, e3b, or FILE.py:FUNCTION.
     reward: str = "element"
     # Settings of the bonus as NAME=VALUE pairs, e.g. lifelong_weight=1.0. (default: none)
     reward_options: tuple[str, ...] = ()

@@ -82,6 +82,7 @@ def check_recall(trial: Trial) -> Finding | None:
     found, kept = [], []
     for one in (kind, "exact"):
         filled = memory.empty_memory(one, states.shape[1])
+        kind = filled.kind if one == kind else kind  # some rewards have one kind only
         filled.insert(remembered)
         found.append(filled.query(asked, k)[0])
         kept.append(len(filled))

@@ -113,7 +113,8 @@ class PrintedElementReward:
         return self._element.why_empty(steps)
 
     def empty_memory(self, kind: str, dim: int) -> Memory:
-        return self._element.empty_memory(kind, dim)
+        """A graph, or what its answers are compared with."""
+        return self._element.empty_memory("exact" if kind == "exact" else "graph", dim)
 
     def with_room(self, state: PrintedState, number: int) -> PrintedState:
         return state._replace(memory=grown(state.memory, number))

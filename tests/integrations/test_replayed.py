@@ -442,3 +442,22 @@ def test_element_is_by_default_as_in_explore() -> None:
         ("state", 0.1),
         ("state", 1),
     ]
+
+
+def test_a_bonus_from_before_a_setting_was_there_goes_on_as_it_began(tmp_path: Path) -> None:
+    """A stored NGU that says nothing of its statistics has those of all training."""
+    options = {"embedding_dim": 4, "encoder_sizes": (8,), "head_sizes": (8,), "rnd_sizes": (8,)}
+    before = {"error_statistics": "all", "observation_clip": None}
+    space = spaces.Box(-1, 1, (2,), np.float32)
+    bonus = IntrinsicReward("ngu", space, space, position=[0, 1], options=options | before)
+    bonus.settings["options"] = options  # as it was stored then
+    bonus.save(tmp_path)
+    read = IntrinsicReward.load(tmp_path)
+    assert read.rewarder == bonus.rewarder
+    assert read.rewarder.config.error_statistics == "all"
+
+
+def test_inputs_are_refused_with_one_sentence() -> None:
+    space = spaces.Box(-1, 1, (2,), np.float32)
+    with pytest.raises(ValueError, match=r"inputs is a setting of element explore: here nobody"):
+        IntrinsicReward("rnd", space, space, options={"inputs": "state"})

@@ -17,6 +17,7 @@ from element_rl.rewards import (
     make_replay_reward,
     make_reward,
 )
+from element_rl.rewards.making import said
 
 OWN = Path(__file__).parents[2] / "examples" / "own_reward.py"
 SMALL = SMALL_REWARDS | {"element": {"memory": "exact"}}
@@ -73,6 +74,19 @@ def test_a_reward_for_a_replay_fits_its_run() -> None:
     assert make_replay_reward("rnd", recent_scale=True).inner == make_reward("rnd")
     with pytest.raises(ValueError, match="recent_scale is for other rewards than element"):
         make_replay_reward("element", recent_scale=True)
+
+
+def test_what_older_folders_do_not_say_is_as_it_was() -> None:
+    """A new one writes its choice down; one that was read without it has the form of before."""
+    new = said("ngu", {"learning_rate": 1e-3})
+    recent = {"error_statistics": "recent", "observation_clip": 5.0}
+    assert new == recent | {"learning_rate": 1e-3}
+    assert said("ngu", new, older=True) == new
+    before = {"error_statistics": "all", "observation_clip": None}
+    assert said("ngu", None, older=True) == before
+    assert said("rnd", None) == said("rnd", {}, older=True) == {}
+    config = make_reward("ngu").config
+    assert {name: getattr(config, name) for name in recent} == recent
 
 
 def test_own_reward_by_hand() -> None:

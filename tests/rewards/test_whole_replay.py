@@ -203,7 +203,7 @@ def test_beside_somebody_elses_replay(tmp_path: Any) -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match="RiseConfig.pool is 'whole'; choose sample with space"):
+    with pytest.raises(ValueError, match=r"RiseConfig\.pool is 'whole'; choose sample with"):
         make_reward("rise", pool="whole", space="observation")
     sizes = {"state_dim": 4, "actions": 2, "max_episode_steps": 8, "total_steps": 100}
     with pytest.raises(ValueError, match="re3 with pool=whole is for learners from a replay"):

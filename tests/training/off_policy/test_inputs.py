@@ -1,7 +1,8 @@
-"""`--inputs state`, `--pool` and `element-paper` reach the reward of a run; older runs stay what they
-were."""
+"""`--inputs state`, `--pool` and `element-paper` reach the reward of a run; older runs stay what
+they were."""
 
 import dataclasses
+import itertools
 from pathlib import Path
 
 import jax
@@ -80,7 +81,7 @@ def test_e3b_sees_where_the_episode_began() -> None:
         model = jax.tree.map(lambda leaf: leaf[0], fresh.learner.state.rewards.inverse_model)
     features = np.asarray(model.features(replay.state[0, :41]), float)
     matrix, bonuses = reward.config.ridge * np.eye(8), []
-    for before, after in zip(features[:-1], features[1:], strict=True):
+    for before, after in itertools.pairwise(features):
         matrix += np.outer(before, before)
         bonuses.append(after @ np.linalg.solve(matrix, after))
     np.testing.assert_allclose(replay.notes["elliptical_bonus"][0, :40], bonuses, rtol=1e-3)
