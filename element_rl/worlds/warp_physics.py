@@ -12,9 +12,10 @@ On a GPU a step is one CUDA graph, captured once and given new addresses at each
 (`WARP_STAGED`). On the CPU Warp's threads are one: good for tests, slow for anything else.
 
 **How long it lives.** Warp's arrays are made once for each L and device, at the first trace, and
-are kept as long as the process: JAX may call a compiled program at any time. Warp holds a lock
-during each call from JAX, so that programs on two threads do not meet in these arrays; on a GPU one
-stream orders them.
+are kept as long as the process: JAX may call a compiled program at any time. Warp itself is not
+safe for threads, and on the CPU JAX runs programs on threads of its own while the next one is
+traced here. So one lock is held whenever anything of Warp runs; on a GPU one stream orders what is
+computed.
 
 **The first time** takes long: Warp compiles some fifty kernels for the sizes of a robot, about a
 minute on a GPU. They are kept on disk (`warp.config.kernel_cache_dir`, or the variable
@@ -36,6 +37,7 @@ from jaxtyping import Array, Bool, Float, Shaped
 
 from element_rl.worlds.warp_loading import import_warp, warp_device
 
+_WARP = threading.RLock()  # whoever runs anything of Warp has it
 HUGE = 1e10  # C MuJoCo gives up beyond it, too (mjMAXVAL)
 AFTER_CONSTRAINTS = ("cfrc_ext",)  # arrays that `rne_postconstraint` fills
 
@@ -65,7 +67,6 @@ class WarpPhysics:
         self.reads = tuple(reads)
         self.aligned = aligned
         self._calls: dict[tuple[int, str], _Calls] = {}
-        self._lock = threading.Lock()
 
     def step(
         self,
@@ -102,7 +103,7 @@ class WarpPhysics:
 
     def _calls_of(self, worlds: int) -> "_Calls":
         device = warp_device()
-        with self._lock:
+        with _WARP:
             key = (worlds, device.alias)
             if key not in self._calls:
                 self._calls[key] = _calls(self, worlds, device)
@@ -130,6 +131,7 @@ def _calls(physics: WarpPhysics, worlds: int, device: Any) -> _Calls:
         room = room_for(physics.model, model.nxn_geom_pair_filtered.numpy().reshape(-1, 2))
         data = mjw.make_data(physics.model, worlds, nconmax=room.contacts, njmax=room.rows)
 
+    @_alone
     def step(*arrays: Any) -> None:
         _copy_in(data, ("qpos", "qvel", "qacc_warmstart", "ctrl"), arrays)
         data.overflow.zero_()
@@ -140,6 +142,7 @@ def _calls(physics: WarpPhysics, worlds: int, device: Any) -> _Calls:
             mjw.rne_postconstraint(model, data)
         _copy_out(data, results, arrays[4:])
 
+    @_alone
     def forward(*arrays: Any) -> None:
         _copy_in(data, ("qpos", "qvel"), arrays)
         data.qacc_warmstart.zero_()
@@ -152,6 +155,16 @@ def _calls(physics: WarpPhysics, worlds: int, device: Any) -> _Calls:
         _callable(step, data, ("qpos", "qvel", "qacc_warmstart", "ctrl"), results, device),
         _callable(forward, data, ("qpos", "qvel"), physics.reads, device),
     )
+
+
+def _alone(function: Callable[..., None]) -> Callable[..., None]:
+    """The function, while no other thread runs anything of Warp."""
+
+    def run(*arrays: Any) -> None:
+        with _WARP:
+            function(*arrays)
+
+    return run
 
 
 def _copy_in(data: Any, names: Sequence[str], arrays: Sequence[Any]) -> None:

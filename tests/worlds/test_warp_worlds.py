@@ -328,3 +328,21 @@ def test_a_model_with_more_state_than_positions_gets_a_sentence(tmp_path: Path) 
     muscle.write_text(filtered)
     with pytest.raises(ValueError, match="whose state is positions and velocities"):
         warp_worlds("Hopper-v5", {"xml_file": str(muscle)})
+
+
+def test_a_program_may_run_while_the_next_one_is_traced() -> None:
+    """On the CPU JAX runs programs on threads of its own; Warp is not safe for threads."""
+    worlds = warp_worlds("InvertedPendulum-v5", {})
+
+    @jax.jit
+    def walk(state: RobotState) -> tuple[RobotState, Outcome]:
+        action = jnp.zeros((len(state.qpos), 1))
+        return jax.lax.scan(lambda at, _: worlds.step(at, action), state, None, length=30)
+
+    walked = []
+    for number in (2, 3, 4):  # each is compiled by Warp while the one before it runs
+        state, _ = worlds.reset(jax.random.split(jax.random.key(0), number))
+        walked.append(walk(state))
+    for number, (state, outcome) in zip((2, 3, 4), walked, strict=True):
+        assert outcome.reward.shape == (30, number)
+        assert jnp.isfinite(state.qpos).all()
