@@ -56,6 +56,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return NOBODY_READS
     except (ValueError, OSError) as error:
         return _complain(str(error))
+    except (MemoryError, RuntimeError) as error:
+        if not _out_of_memory(error):
+            raise
+        return _complain(
+            f"There is not enough memory for this ({_first_line(error)}): choose fewer or smaller "
+            "things, or a machine with more. What was written before is untouched."
+        )
     except KeyboardInterrupt:
         return INTERRUPTED
 
@@ -72,6 +79,19 @@ def _run(arguments: list[str]) -> int:
         return _complain(f"There is no command {name!r}; choose one of {', '.join(COMMANDS)}.")
     command = importlib.import_module(f"element_rl.commands.{name.replace('-', '_')}")
     return int(command.main(rest))
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    """Python's and NumPy's way to say so, or XLA's, whose errors are known by their text alone."""
+    text = str(error)
+    return isinstance(error, MemoryError) or (
+        type(error).__name__ in ("JaxRuntimeError", "XlaRuntimeError")
+        and ("RESOURCE_EXHAUSTED" in text or "Out of memory" in text)
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(".")
 
 
 def _overview() -> str:

@@ -37,11 +37,12 @@ ALLOWED: dict[str, set[str]] = {
     "training": LEARNING,
     "training/off_policy": LEARNING | {"training"},
     "training/on_policy": LEARNING | {"training"},
-    "training/offline": LEARNING | {"datasets", "training/off_policy"},
+    "training/offline": LEARNING | {"datasets", "training", "training/off_policy"},
     "training/encoder": LEARNING | {"training/off_policy"},
     "datasets/collecting": LEARNING | {"datasets", "training/off_policy", "training/on_policy"},
     "training/finetune": LEARNING
-    | {"datasets/collecting", "plots", "training/off_policy", "training/on_policy"},
+    | {"datasets/collecting", "plots", "training"}
+    | {"training/off_policy", "training/on_policy"},
     "evaluate": LEARNING | {"training/off_policy", "training/on_policy"},
 }
 TRAINING = {room for room in ALLOWED if "/" in room}

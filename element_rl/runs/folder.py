@@ -59,6 +59,46 @@ POLICY = "policy.safetensors"
 VISITS = "visits.safetensors"
 RANDOM_VISITS = "random_visits.safetensors"
 RESUME_ARRAYS = "arrays.safetensors"
+# what is read of these files without the dataclass of a run's settings
+CONFIG_TYPES = {
+    "kind": str,
+    "env": str,
+    "reward": str,
+    "settings": dict,
+    "sees_frames": bool,
+    "on_policy": bool,
+    "coverage_axes": list[str] | None,
+    "coverage_bounds": list[tuple[float, float]] | None,
+    "coverage_cells": list[int] | None,
+    "coverage_unit": str,
+    "coverage_start": list[float] | None,
+    "frame_shape": list[int],
+}
+SETTINGS_TYPES = {
+    "env": str | None,
+    "env_options": list[str],
+    "reward": str,
+    "steps": int,
+    "seed": int,
+    "seeds": int,
+    "checkpoint_every": int | None,
+    "chunk_steps": int | None,
+    "log_every": int | None,
+    "datasets": list[str],
+    "position": list[str] | None,
+    "bounds": list[tuple[float, float]] | None,
+    "frame_stack": int,
+    "a3c": dict | None,
+}
+SUMMARY_TYPES = {
+    "env": str,
+    "steps": int,
+    "seeds": list[int],
+    "wall_seconds": float,
+    "random_policy": dict | None,
+    "hardware": dict | None,
+    "versions": dict | None,
+}
 
 
 class RunError(FileError):
@@ -131,7 +171,9 @@ class RunFolder:
             )
         config = read_json_object(
             path / "config.json", "restore it from a copy, or start a new run with another --out"
-        )
+        ).checked(CONFIG_TYPES)
+        if "settings" in config:
+            config["settings"].checked(SETTINGS_TYPES)
         return cls(path, config, metric_columns)
 
     @contextlib.contextmanager
@@ -178,7 +220,8 @@ class RunFolder:
         """summary.json, or an empty dict while the run has none."""
         if not self.summary_path.exists():
             return {}
-        return read_json_object(self.summary_path, "remove it or restore it from a copy")
+        advice = "remove it or restore it from a copy"
+        return read_json_object(self.summary_path, advice).checked(SUMMARY_TYPES)
 
     def write_random_visits(self, visits: np.ndarray) -> None:
         """Visits per coverage cell [P, X, Y] of the random policy that the run is compared with."""

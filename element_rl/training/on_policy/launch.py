@@ -6,6 +6,7 @@ from element_rl.encoders.frozen import load_encoder, save_encoder
 from element_rl.rewards.on_rollouts import Bonus
 from element_rl.runs import launch
 from element_rl.runs.folder import RunFolder
+from element_rl.runs.kinds import require_kind
 from element_rl.runs.metrics_log import METRIC_COLUMNS
 from element_rl.training.on_policy.config import OnPolicyConfig, bonus_of, encoder_of, resolved
 
@@ -17,6 +18,8 @@ COLUMNS = ("furthest", "reward_mean", "value_mean", "gradient_norm", "policy_lag
 def create_run(config: OnPolicyConfig, folder: Path) -> RunFolder:
     """A new run folder for the configuration, with its encoder."""
     config, spec = resolved(config)
+    if config.begin is not None:
+        require_kind(RunFolder.open(config.begin), ("on-policy",), "--begin")
     encoder = encoder_of(config, spec)
     # what is wrong with it should be known before anything is written
     bonus = bonus_of(config, spec, encoder)
