@@ -130,6 +130,11 @@ def write_atomically(
 
     Folders are made as needed. On failure nothing is left and the old file is as it was.
     """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise FileError(
+            f"{path} could not be written (it is a device, a pipe or a socket): choose the name of "
+            "a file."
+        )
     temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     with removing_on_failure(temporary, path, needed_bytes):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -141,6 +146,11 @@ def write_atomically(
 
 def append(path: Path, data: bytes) -> None:
     """Adds all of `data` to the end of a file, or nothing of it."""
+    if path.is_symlink():
+        raise FileError(
+            f"{path} could not be written (it is a link to {os.readlink(path)}, another's file): "
+            "put a copy in its place."
+        )
     try:
         with path.open("ab", buffering=0) as file:
             size = file.seek(0, os.SEEK_END)
