@@ -17,6 +17,7 @@ SEEING = NUMERIC | {"envs", "encoders", "memory", "replay"}
 LEARNING = SEEING | {"acting", "agents", "rewards", "runs", "worlds"}
 # room → the rooms that it may import from, besides itself
 ALLOWED: dict[str, set[str]] = {
+    "foreign": set(),
     "distances": set(),
     "mlp": set(),
     "storage": set(),
@@ -25,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "memory": {"distances", "storage"},
     "encoders": {"storage"},
     "replay": set(),
-    "acting": {"envs"},
+    "acting": {"envs", "foreign"},
     "agents": {"acting", "mlp"},
     "worlds": {"envs", "acting", "agents"},
     "rewards": SEEING - {"envs"},
@@ -50,7 +51,7 @@ STUDYING = LEARNING | TRAINING | {"datasets", "evaluate", "plots"}
 ALLOWED |= {
     "studies": STUDYING,
     "commands": STUDYING | {"doctor", "studies", "integrations"},
-    "cli": {"runs", "commands"},
+    "cli": {"foreign", "runs", "commands"},
 }
 WITHOUT_JAX = ("envs", "acting")  # environment workers load these
 FORBIDDEN = {room: {"jax", "equinox", "optax"} for room in WITHOUT_JAX} | {

@@ -211,6 +211,11 @@ def _checked_spaces(name: str, env: gymnasium.Env) -> tuple[tuple[float, ...], t
             f"Environment {name!r} observes {seen}, but a flat Box is needed: "
             f"{_way_out(name, seen, acts)}."
         )
+    if 0 in (*seen.shape, *(acts.shape or ())):
+        raise ValueError(
+            f"Environment {name!r} observes {seen} and acts in {acts}, and one of them has no "
+            "numbers: there is nothing to learn."
+        )
     if not isinstance(acts, spaces.Box) or len(acts.shape) != 1:
         raise ValueError(
             f"Environment {name!r} acts in {acts}, but a flat Box (continuous actions) is needed: "

@@ -33,7 +33,8 @@ def create_run(config: OnPolicyConfig, folder: Path) -> RunFolder:
 def reopen_run(config: OnPolicyConfig, folder: Path) -> RunFolder:
     """The run in a folder, to be continued; refused where it was started with other settings."""
     config, spec = resolved(config)
-    run = launch.reopen_run("on-policy", config, folder, ())
+    may_differ = (*launch.MAY_DIFFER, "env_timeout")
+    run = launch.reopen_run("on-policy", config, folder, (), may_differ)
     if not (run.path / ENCODER).exists():  # killed in the moment before it was written
         save_encoder(run.path / ENCODER, encoder_of(config, spec))
     bonus = bonus_of(config, spec, load_encoder(run.path / ENCODER))
