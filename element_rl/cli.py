@@ -14,6 +14,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 from collections.abc import Sequence
 
 from element_rl import __version__
+from element_rl.foreign import raised_by_them, their_sentence, their_traceback
 from element_rl.runs.stopping import INTERRUPTED
 
 USER_ERROR = 2  # exit code when the user has to change something
@@ -54,8 +55,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # so that the end does not try again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NOBODY_READS
-    except (ValueError, OSError) as error:
-        return _complain(str(error))
+    except Exception as error:
+        sentence = _sentence(error)
+        if sentence is None:
+            raise
+        code = _complain(sentence)
+        if theirs := their_traceback(error):
+            print(theirs, file=sys.stderr)
+        return code
     except KeyboardInterrupt:
         return INTERRUPTED
 
@@ -72,6 +79,33 @@ def _run(arguments: list[str]) -> int:
         return _complain(f"There is no command {name!r}; choose one of {', '.join(COMMANDS)}.")
     command = importlib.import_module(f"element_rl.commands.{name.replace('-', '_')}")
     return int(command.main(rest))
+
+
+def _sentence(error: Exception) -> str | None:
+    """What to say of an error that the user can put right; None of all others."""
+    if raised_by_them(error):
+        return their_sentence(error)
+    if isinstance(error, ValueError | OSError):
+        return str(error)
+    if not _out_of_memory(error):
+        return None
+    return (
+        f"There is not enough memory for this ({_first_line(error)}): choose fewer or smaller "
+        "things, or a machine with more. What was written before is untouched."
+    )
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    """Python's and NumPy's way to say so, or XLA's, whose errors are known by their text alone."""
+    text = str(error)
+    return isinstance(error, MemoryError) or (
+        type(error).__name__ in ("JaxRuntimeError", "XlaRuntimeError")
+        and ("RESOURCE_EXHAUSTED" in text or "Out of memory" in text)
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(".")
 
 
 def _overview() -> str:

@@ -17,6 +17,7 @@ SEEING = NUMERIC | {"envs", "encoders", "memory", "replay"}
 LEARNING = SEEING | {"acting", "agents", "rewards", "runs", "worlds"}
 # room → the rooms that it may import from, besides itself
 ALLOWED: dict[str, set[str]] = {
+    "foreign": set(),
     "distances": set(),
     "mlp": set(),
     "storage": set(),
@@ -25,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "memory": {"distances", "storage"},
     "encoders": {"storage"},
     "replay": set(),
-    "acting": {"envs"},
+    "acting": {"envs", "foreign"},
     "agents": {"acting", "mlp"},
     "worlds": {"envs", "acting", "agents"},
     "rewards": SEEING - {"envs"},
@@ -37,11 +38,12 @@ ALLOWED: dict[str, set[str]] = {
     "training": LEARNING,
     "training/off_policy": LEARNING | {"training"},
     "training/on_policy": LEARNING | {"training"},
-    "training/offline": LEARNING | {"datasets", "training/off_policy"},
+    "training/offline": LEARNING | {"datasets", "training", "training/off_policy"},
     "training/encoder": LEARNING | {"training/off_policy"},
     "datasets/collecting": LEARNING | {"datasets", "training/off_policy", "training/on_policy"},
     "training/finetune": LEARNING
-    | {"datasets/collecting", "plots", "training/off_policy", "training/on_policy"},
+    | {"datasets/collecting", "plots", "training"}
+    | {"training/off_policy", "training/on_policy"},
     "evaluate": LEARNING | {"training/off_policy", "training/on_policy"},
 }
 TRAINING = {room for room in ALLOWED if "/" in room}
@@ -49,7 +51,7 @@ STUDYING = LEARNING | TRAINING | {"datasets", "evaluate", "plots"}
 ALLOWED |= {
     "studies": STUDYING,
     "commands": STUDYING | {"doctor", "studies", "integrations"},
-    "cli": {"runs", "commands"},
+    "cli": {"foreign", "runs", "commands"},
 }
 WITHOUT_JAX = ("envs", "acting")  # environment workers load these
 FORBIDDEN = {room: {"jax", "equinox", "optax"} for room in WITHOUT_JAX} | {

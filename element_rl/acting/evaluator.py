@@ -161,7 +161,7 @@ def workers_for(jobs: int, steps: int) -> int:
     return 0 if steps < WORTH_PROCESSES else min(own_cores(), jobs)
 
 
-def _make_stacked(frame_stack: int, name: str, **options: Any) -> gymnasium.Env:
+def _make_stacked(frame_stack: int, name: str, /, **options: Any) -> gymnasium.Env:
     """A screen that shows its newest frames [K, H, W]; the first of an episode stands for those
     before it."""
     return FrameStackObservation(make_env(name, **options), frame_stack, padding_type="reset")

@@ -35,6 +35,11 @@ class ActionScale:
         self._centre, self._half_range, self._dtype = (low + high) / 2, (high - low) / 2, dtype
 
     def __call__(self, action: Float[np.ndarray, "*batch A"]) -> Shaped[np.ndarray, "*batch A"]:
+        if not np.isfinite(action).all():
+            raise ValueError(
+                "The policy's action is no finite number: what it learned from has diverged; "
+                "choose smaller learning rates or a smaller scale of the reward"
+            )
         return (action * self._half_range + self._centre).astype(self._dtype)
 
 

@@ -31,6 +31,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from element_rl.foreign import their_traceback
+
 Layout = Mapping[str, tuple[tuple[int, ...], type]]
 """Shape and type of every array of a `SharedArrays`."""
 
@@ -49,11 +51,14 @@ _ONE_THREAD = (
 
 
 class WorkerFailure(Exception):  # noqa: N818 (the caller turns it into an error, or into another try)
-    """A worker could not do what it was told; why, as the end of a sentence."""
+    """A worker could not do what it was told; why, as the end of a sentence. `theirs`: the part of
+    its traceback that is the user's code."""
 
-    def __init__(self, reason: str, when: Literal["start", "call", "died"]) -> None:
+    def __init__(
+        self, reason: str, when: Literal["start", "call", "died"], theirs: str = ""
+    ) -> None:
         super().__init__(reason)
-        self.when = when
+        self.when, self.theirs = when, theirs
 
 
 class SharedArrays:
@@ -176,7 +181,7 @@ class LocalWorker:
             answer = getattr(self._served, method)(*arguments)
         except Exception as error:
             self._calls.popleft()
-            raise WorkerFailure(sentence(error), "call") from error
+            raise WorkerFailure(sentence(error), "call", their_traceback(error)) from error
         self._calls.popleft()  # only now: one that is interrupted may be asked for again
         return answer
 
@@ -215,12 +220,15 @@ def kill_workers(workers: Sequence[Worker]) -> None:
         worker.end(5.0, by_force=True)
 
 
-def that_answered(workers: Sequence[AnyWorker]) -> list[AnyWorker]:
-    """Block until some of the workers have answered or died; those."""
+def that_answered(
+    workers: Sequence[AnyWorker], seconds: float | None = None
+) -> list[AnyWorker]:
+    """Block until some of the workers have answered or died; those. None of them where nothing
+    happened in so many seconds."""
     by_connection = {worker.connection: worker for worker in workers}
     if None in by_connection:  # they answer when they are asked
         return list(workers)
-    return [by_connection[ready] for ready in wait(list(by_connection))]  # type: ignore[arg-type, index]
+    return [by_connection[ready] for ready in wait(list(by_connection), seconds)]  # type: ignore[arg-type, index]
 
 
 def sentence(error: BaseException) -> str:
@@ -243,7 +251,7 @@ def _serve(pickled: bytes, shared: SharedArrays | None, connection: Connection) 
             make, arguments = pickle.loads(pickled)
             served = _made(make, arguments, shared)
         except Exception as error:
-            connection.send((None, (sentence(error), "start")))
+            connection.send((None, (sentence(error), "start", their_traceback(error))))
             return
         # what is here now stays: the collector of garbage need not walk through it again
         gc.freeze()
@@ -252,7 +260,8 @@ def _serve(pickled: bytes, shared: SharedArrays | None, connection: Connection) 
                 method, arguments = connection.recv()
                 connection.send(_called(served, method, arguments))
         finally:
-            served.close()
+            with contextlib.suppress(Exception):  # its work is done, and its answers are given
+                served.close()
 
 
 def _made(make: Callable[..., Any], arguments: tuple[Any, ...], shared: SharedArrays | None) -> Any:
@@ -263,7 +272,7 @@ def _called(served: Any, method: str, arguments: tuple[Any, ...]) -> tuple[Any, 
     try:
         return getattr(served, method)(*arguments), None
     except Exception as error:
-        return None, (sentence(error), "call")
+        return None, (sentence(error), "call", their_traceback(error))
 
 
 def _leave_with_parent() -> None:

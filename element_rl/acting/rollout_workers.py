@@ -10,9 +10,10 @@ network is 14 MB: 1 ms to copy, 12 ms through a pipe.) With `num_workers=0` one 
 acts in this process.
 """
 
+import time
 import weakref
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -29,11 +30,16 @@ from element_rl.acting.processes import (
 from element_rl.acting.rollout import Place, Rollout
 from element_rl.acting.rollout_actor import RolloutActor, RolloutSettings, rollout_of
 
+POLL_SECONDS = 0.5  # between two looks at whether to stop, while nobody delivers
 Who = tuple[int, int]  # agent and worker
 
 
 class WorkerError(ValueError):
     """A worker failed more often than it may; the message says which and why."""
+
+
+class Stopped(Exception):  # noqa: N818 (not an error: it was asked for)
+    """Nobody has delivered yet, and nobody is waited for any more."""
 
 
 class RolloutWorkers:
@@ -46,8 +52,13 @@ class RolloutWorkers:
         num_workers: int,
         restarts: int,
         places: Mapping[Who, Place] | None = None,
+        seconds: float | None = None,
     ) -> None:
+        """`seconds`: how long a worker may take for one rollout, its start included; None: for
+        ever."""
         self.settings, self.seeds, self.restarts = settings, seeds, restarts
+        self.seconds = seconds
+        self._since: dict[Who, float] = {}  # when each was told to act
         self.places = {
             (agent, worker): Place.first(settings.hidden_size)
             for agent in range(len(seeds))
@@ -77,14 +88,19 @@ class RolloutWorkers:
             self._arrays[agent, worker][parameter_key(name)][...] = array
         self._begin((agent, worker), steps)
 
-    def next(self) -> tuple[int, int, Rollout]:
+    def next(self, stop: Callable[[], bool] = lambda: False) -> tuple[int, int, Rollout]:
         """Blocks until a worker has delivered. The rollout's arrays are the worker's own until it
-        is started again."""
+        is started again. Raises `Stopped` where it is told to stop before any has."""
         while True:
-            if not self._finished:
+            while not self._finished:
                 assert self._busy, "nobody acts"
                 busy = {self.workers[who]: who for who in self._busy}
-                self._finished.extend(busy[worker] for worker in that_answered(list(busy)))
+                answered = that_answered(list(busy), POLL_SECONDS)
+                self._finished.extend(busy[worker] for worker in answered)
+                if not answered and stop():
+                    raise Stopped
+                if not answered:
+                    self._restart_hanging()
             who = self._finished.popleft()
             steps = self._busy.pop(who)
             try:
@@ -101,11 +117,20 @@ class RolloutWorkers:
 
     def _begin(self, who: Who, steps: int) -> None:
         self.workers[who].send("act", steps)
-        self._busy[who] = steps
+        self._busy[who], self._since[who] = steps, time.monotonic()
 
     def _arguments(self, who: Who) -> tuple[RolloutSettings, int, int, Place]:
         agent, worker = who
         return self.settings, self.seeds[agent], worker, self.places[who]
+
+    def _restart_hanging(self) -> None:
+        """Those that have been at one rollout for longer than they may."""
+        if self.seconds is None:
+            return
+        now = time.monotonic()
+        for who in [who for who in self._busy if now - self._since[who] > self.seconds]:
+            reason = f"its environment did not answer for {self.seconds:g} s (--env-timeout)."
+            self._start_again(who, self._busy.pop(who), WorkerFailure(reason, "call"))
 
     def _start_again(self, who: Who, steps: int, failure: WorkerFailure) -> None:
         self._failures[who] += 1

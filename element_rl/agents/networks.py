@@ -130,6 +130,16 @@ def critic_loss(
     return loss, {"critic_loss": loss, "q_mean": jnp.mean(q), "target_mean": jnp.mean(target)}
 
 
+def lower_value(values: Float[Array, "2 B"]) -> Float[Array, " B"]:
+    """min_i Q_i, to be differentiated.
+
+    The gradient of `jnp.min` divides by the number of entries that equal the minimum. Inside a
+    larger program the compiler may compute the entries twice, with other rounding; then none
+    equals it, and 0 / 0 makes the whole agent NaN. A choice has no such division.
+    """
+    return jnp.where(values[0] < values[1], values[0], values[1])
+
+
 def adam_step(
     gradient: Any, optimiser_state: Any, parameters: Any, learning_rate: float
 ) -> tuple[Any, Any]:

@@ -47,6 +47,7 @@ from element_rl.agents.networks import (
     chosen,
     critic_loss,
     divergence,
+    lower_value,
     network_from,
     policy_parameters,
     squashed_gaussian,
@@ -300,7 +301,7 @@ def actor_loss(
     of any size.
     """
     action, log_probability = squashed_gaussian(*actor(observation), noise)
-    q = jnp.min(critics(observation, action), axis=0)
+    q = lower_value(critics(observation, action))
     loss = jnp.mean(temperature * log_probability - q)
     if anchor is not None:
         unit = jax.lax.stop_gradient(jnp.mean(jnp.abs(q)))

@@ -12,12 +12,13 @@
 The comment above a field is the option's text in `--help`. A default of `None` or of nothing says
 nothing: there the comment ends with what will be used, in the form shown. The comment of an
 argument that is needed on some occasions only ends with "(required, unless …)": left out, it is
-empty, and the dataclass has to refuse that. Counts may be written as 1e6, and no type is shown as
-"or None", though the word None is taken for it. Numbers in comments are shown without commas, at
+empty, and the dataclass has to refuse that. Counts may be written as 1e6, numbers are finite, and
+no type is shown as "or None", though the word None is taken for it. Numbers in comments are shown without commas, at
 which tyro would break a line.
 """
 
 import dataclasses
+import math
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -41,6 +42,7 @@ HelpText = str | Callable[[], str | None] | None
 NO_VALUE = ("None", "", "''")
 THOUSANDS = re.compile(r"(?<=\d),(?=\d{3})")
 WRITTEN_HINT = re.compile(r"\s*(\((default: |required, unless ).*\))$")
+LARGEST_COUNT = 2**31 - 1  # steps, rows and seeds are numbered with 32 bits on the device
 AS_TYRO_DOES = "as tyro does"  # among a type's markers: our rule for dataclasses is asking tyro's
 
 
@@ -69,6 +71,7 @@ def _rules(defaults_of: Mapping[type, str]) -> ConstructorRegistry:
     rules = ConstructorRegistry()
     rules.struct_rule(lambda info: described_fields(info, defaults_of))
     rules.primitive_rule(count)
+    rules.primitive_rule(finite_number)
     rules.primitive_rule(value_or_none)
     return rules
 
@@ -142,19 +145,48 @@ def count(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[int] | None:
     )
 
 
+def finite_number(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[float] | None:
+    """Numbers but nan and inf, with which nothing can be learned."""
+    if info.type is not float:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="FLOAT",
+        instance_from_str=lambda words: _finite(words[0]),
+        is_instance=lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
+def _finite(text: str) -> float:
+    number = _number(text)
+    if not math.isfinite(number):
+        raise ValueError(f"a finite number is needed, such as 0.5 or 3e-4, got {text!r}.")
+    return number
+
+
 def whole_number(text: str) -> int:
-    """250000, 250_000 and 2.5e5 are the same number; 1.5 is none."""
+    """250000, 250_000 and 2.5e5 are the same number; 1.5 is none, and 1e11 is more than can be
+    counted."""
     try:
-        return int(text)
+        number = int(text)
     except ValueError:
-        pass
+        approximate = _number(text)
+        if not approximate.is_integer():
+            raise ValueError(
+                f"a whole number is needed, such as 250000 or 2.5e5, got {text!r}."
+            ) from None
+        number = int(approximate)
+    if abs(number) > LARGEST_COUNT:
+        raise ValueError(f"a whole number of at most {LARGEST_COUNT} is needed, got {text!r}.")
+    return number
+
+
+def _number(text: str) -> float:
     try:
-        number = float(text)
+        return float(text)
     except ValueError:
-        number = float("nan")
-    if not number.is_integer():
-        raise ValueError(f"a whole number is needed, such as 250000 or 2.5e5, got {text!r}.")
-    return int(number)
+        return math.nan
 
 
 def value_or_none(

@@ -50,6 +50,7 @@ def opened_run(path: Path) -> tuple[RunFolder, Metrics]:
 def check_run(run: RunFolder, metrics: Metrics) -> Iterator[Finding]:
     """All checks of a run."""
     settings, summary = run.config.get("settings", {}), run.read_summary()
+    yield check_files(run)
     yield check_finite(metrics)
     checks = (
         check_terms(metrics, settings),
@@ -60,6 +61,16 @@ def check_run(run: RunFolder, metrics: Metrics) -> Iterator[Finding]:
         check_saturation(metrics, settings),
     )
     yield from (finding for finding in checks if finding is not None)
+
+
+def check_files(run: RunFolder) -> Finding:
+    """Every file of every checkpoint is as its manifest has it, and all others can be read."""
+    if damaged := run.damaged_files():
+        sentence = f"{len(damaged)} of its files are damaged: {damaged[0]}"
+        advice = "Restore them from a copy; what is whole can still be used."
+        return Finding("files", "fail", sentence, advice, {"files": damaged})
+    number = len(run.checkpoint_steps())
+    return Finding("files", "ok", f"Every file of {number} checkpoints is as it was written.")
 
 
 def check_finite(metrics: Metrics) -> Finding:

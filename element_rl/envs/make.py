@@ -40,25 +40,29 @@ from element_rl.envs.screens import Screen, is_image
 from element_rl.envs.spec import EnvSpec
 
 DEFAULT_EPISODE_STEPS = 1000  # for environments registered without a time limit
+LONGEST_EPISODE = 10_000_000  # steps: hours of acting, and more than any replay holds twice
 Observations = Literal["vectors", "frames"]
 
 
-def make_env(name: str, **env_options: Any) -> gymnasium.Env:
+def make_env(name: str, /, **env_options: Any) -> gymnasium.Env:
     """Environment ``name`` with its time limit, as agents act in it: images are frames of `Screen`
     where actions are a choice. ``env_options`` go to Gymnasium."""
     env = make_plain_env(name, **env_options)
     return Screen(env) if _shows_screen(env) else env
 
 
-def make_plain_env(name: str, **env_options: Any) -> gymnasium.Env:
+def make_plain_env(name: str, /, **env_options: Any) -> gymnasium.Env:
     """The same with observations as they come. Options of robots win over ours."""
     name = registered_name(name)
     options = dict(env_options)
     if gymnasium_id(name) == "Ant-v5":
         options.setdefault("include_cfrc_ext_in_observation", False)
     limit = options.get("max_episode_steps")
-    if limit is not None and (not isinstance(limit, int) or limit < 1):
-        raise ValueError(f"max_episode_steps must be a positive whole number, not {limit!r}.")
+    if limit is not None and not (isinstance(limit, int) and 1 <= limit <= LONGEST_EPISODE):
+        raise ValueError(
+            f"max_episode_steps must be a whole number from 1 to {LONGEST_EPISODE:,}, not "
+            f"{limit!r}."
+        )
     try:
         with warnings.catch_warnings():
             # Humanoid-v4 is asked for on purpose: it is the one of the paper.
@@ -206,6 +210,11 @@ def _checked_spaces(name: str, env: gymnasium.Env) -> tuple[tuple[float, ...], t
         raise ValueError(
             f"Environment {name!r} observes {seen}, but a flat Box is needed: "
             f"{_way_out(name, seen, acts)}."
+        )
+    if 0 in (*seen.shape, *(acts.shape or ())):
+        raise ValueError(
+            f"Environment {name!r} observes {seen} and acts in {acts}, and one of them has no "
+            "numbers: there is nothing to learn."
         )
     if not isinstance(acts, spaces.Box) or len(acts.shape) != 1:
         raise ValueError(

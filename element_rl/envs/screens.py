@@ -32,13 +32,28 @@ class Screen(gymnasium.Wrapper):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[UInt8[np.ndarray, "H W"], dict[str, Any]]:
         image, info = self.env.reset(seed=seed, options=options)
-        return grey_frame(image), _with_position(info)
+        return grey_frame(self._checked(image)), _with_position(info)
 
     def step(
         self, action: Any
     ) -> tuple[UInt8[np.ndarray, "H W"], float, bool, bool, dict[str, Any]]:
         image, reward, terminated, truncated, info = self.env.step(self._first_action + int(action))
-        return grey_frame(image), float(reward), terminated, truncated, _with_position(info)
+        frame = grey_frame(self._checked(image))
+        return frame, float(reward), terminated, truncated, _with_position(info)
+
+    def _checked(self, image: Any) -> UInt8[np.ndarray, "..."]:
+        """The image, where the environment keeps to its own space."""
+        space = self.env.observation_space
+        if not isinstance(image, np.ndarray) or (image.dtype, image.shape) != (
+            space.dtype,
+            space.shape,
+        ):
+            name = self.env.spec.id if self.env.spec is not None else type(self.env.unwrapped)
+            shown = type(image).__name__
+            if isinstance(image, np.ndarray):
+                shown = f"an array of {image.dtype}, {list(image.shape)}"
+            raise ValueError(f"Environment {str(name)!r} showed {shown}, and observes {space}")
+        return image
 
 
 def grey_frame(image: UInt8[np.ndarray, "..."]) -> UInt8[np.ndarray, "H W"]:

@@ -25,6 +25,7 @@ from element_rl.evaluate.entropies import MeasureEntropy, entropy_measure
 from element_rl.evaluate.video import film_frames, film_robot
 from element_rl.runs.folder import RunError, RunFolder
 from element_rl.runs.watching import Progress
+from element_rl.storage.capacity import refuse_beyond_memory
 from element_rl.storage.files import write_arrays, write_json
 from element_rl.training.off_policy.config import read_env_options
 
@@ -51,6 +52,7 @@ def evaluate(
     if workers is not None and workers < 0:
         raise ValueError(f"--workers must not be negative, got {workers}.")
     steps, policies = _steps(run, checkpoint), stored_policies(run, spec)
+    _refuse_endless(policies, episodes)
     measure = entropy_measure(run, policies.spec, policies.seed)
     rows, trajectories = [], {}
     began = time.perf_counter()
@@ -140,6 +142,22 @@ def _steps(run: RunFolder, checkpoint: int | None) -> list[int]:
             f"The run {run.path} has no checkpoint yet: let it train until its first one."
         )
     return steps
+
+
+def _refuse_endless(policies: StoredPolicies, episodes: int) -> None:
+    """Episodes of a checkpoint are kept until all of them are measured."""
+    spec = policies.spec
+    number = 1 if spec.sees_frames else 4  # bytes
+    row = number * int(np.prod(spec.observation_shape)) + 4 * spec.position_dim
+    refuse_beyond_memory(
+        f"{counted_steps(episodes, spec.max_episode_steps)} of each agent and checkpoint",
+        episodes * spec.max_episode_steps * row,
+    )
+
+
+def counted_steps(episodes: int, steps: int) -> str:
+    """What --episodes and the environment's max_episode_steps ask for."""
+    return f"{episodes:,} episodes of up to {steps:,} steps (max_episode_steps)"
 
 
 def _acted(

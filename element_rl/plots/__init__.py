@@ -24,7 +24,8 @@ from matplotlib.figure import Figure
 from element_rl.plots.curves import coverage_curve, entropy_curve, reward_terms
 from element_rl.plots.maps import density_map, trajectories
 from element_rl.plots.style import STYLE, Run, opened, run_labels
-from element_rl.storage.files import FileError, write_atomically
+from element_rl.runs.folder import RunError
+from element_rl.storage.files import write_atomically
 
 __all__ = [
     "coverage_curve",
@@ -42,6 +43,8 @@ def plot_run(
     """Draws all figures that apply into `out` (default: figures/ of the first run); skipped ones
     are said."""
     folders = opened(runs)
+    for folder in folders:
+        folder.check_manifests()
     drawings: dict[str, Callable[[], Figure]] = {
         "coverage": partial(coverage_curve, folders),
         "entropy": partial(entropy_curve, folders),
@@ -56,7 +59,7 @@ def plot_run(
     for name, draw in drawings.items():
         try:
             figure = draw()
-        except FileError as reason:
+        except RunError as reason:  # there is nothing to draw; a damaged file is another matter
             say(f"Skipped {name}: {reason}")
             continue
         written += save_both(figure, out or folders[0].figures_path, name)

@@ -14,6 +14,7 @@ from element_rl.plots.style import (
     REFERENCE_LINE,
     STYLE,
     Run,
+    literal,
     metrics_of,
     opened,
     whole_ticks,
@@ -55,7 +56,7 @@ def _draw_losses(axes: Axes, metrics: dict[str, np.ndarray], summary: dict[str, 
     axes.plot(metrics["step"], metrics["validation_loss"], color=COLOURS[1], label="validation")
     axes.axhline(summary["chance_loss"], color=QUIET, label="chance, log B", **REFERENCE_LINE)
     axes.axvline(summary["best_epoch"], ymax=1 / HEADROOM, color=QUIET, linewidth=0.8)
-    axes.set_title(wrapped_title(f"{summary['env']}: loss", PANEL))
+    axes.set_title(wrapped_title(f"{literal(summary['env'])}: loss", PANEL))
     axes.set_xlabel("epoch (line: the one kept)")
     axes.set_ylabel("nats")
     axes.set_ylim(0, HEADROOM * axes.dataLim.y1)

@@ -28,6 +28,7 @@ from element_rl.plots.style import (
     STYLE,
     Run,
     figure_title,
+    literal,
     opened,
     steps_text,
     wrapped_title,
@@ -180,7 +181,7 @@ def _draw_density(
 
 def _described(view: _View, folder: RunFolder, shape: Sequence[int]) -> str:
     ranges = [
-        f"{name} from {low:g} to {high:g} {unit_of(folder.config)}".rstrip()
+        f"{literal(name)} from {low:g} to {high:g} {unit_of(folder.config)}".rstrip()
         for name, (low, high) in zip(folder.config["coverage_axes"], view.bounds, strict=True)
     ]
     part = "all" if np.allclose(view.bounds, view.limits) else "the visited part"

@@ -16,6 +16,7 @@ from element_rl.plots.style import (
     Run,
     add_note,
     line_style,
+    literal,
     metrics_of,
     opened,
     wrapped_title,
@@ -38,14 +39,14 @@ def offline_curve(run: Run) -> Figure:
     ends = []
     for index, name in enumerate(names):
         steps, values = by_seed(metrics, "extrinsic_return", metrics["dataset"] == index)
-        style, short = line_style(index), _short(name, names)
+        style, short = line_style(index), literal(_short(name, names))
         ends.append(draw_seeds(axes, steps, values, style, short))
         if name in behaviour:
             label = "mean return of the data" if len(names) == 1 else f"mean return in {short}"
             axes.axhline(behaviour[name], color=style["color"], label=label, **REFERENCE_LINE)
     agents = len(np.unique(metrics["seed"]))
     number = f"{agents} agent{'s' if agents > 1 else ''}"
-    title = f"{folder.config['env']} · {folder.config['reward']} · {number}"
+    title = " · ".join([*map(literal, (folder.config["env"], folder.config["reward"])), number])
     axes.set_title(wrapped_title(title, figure.get_figwidth()))
     has_points = draw_ends(axes, ends)
     if agents > len(names):

@@ -12,7 +12,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import BoundaryNorm, ListedColormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 
-from element_rl.plots.style import START
+from element_rl.plots.style import START, literal
 
 START_MARK: Any = {
     "marker": "o",
@@ -35,13 +35,14 @@ MOST_VECTOR_POINTS = 200_000
 def axis_labels(config: Mapping[str, Any]) -> tuple[str, str]:
     """What stands along the axes of a map, of the settings of a run that has one."""
     unit = unit_of(config)
-    first, second = (f"{name} ({unit})" if unit else name for name in config["coverage_axes"])
+    names = map(literal, config["coverage_axes"])
+    first, second = (f"{name} ({unit})" if unit else name for name in names)
     return first, second
 
 
 def unit_of(config: Mapping[str, Any]) -> str:
     """Of positions: metres for robots, which do not say it."""
-    return str(config.get("coverage_unit", "m"))
+    return literal(config.get("coverage_unit", "m"))
 
 
 def equal_scales(config: Mapping[str, Any]) -> bool:

@@ -105,11 +105,16 @@ def run_labels(folders: Sequence[RunFolder]) -> list[str]:
 
 def _kind(folder: RunFolder) -> tuple[str, str]:
     """Environment and reward."""
-    return environment_of(folder), str(folder.config.get("reward", folder.path.name))
+    return environment_of(folder), literal(folder.config.get("reward", folder.path.name))
 
 
 def environment_of(folder: RunFolder) -> str:
-    return str(folder.config.get("env", folder.path.name))
+    return literal(folder.config.get("env", folder.path.name))
+
+
+def literal(text: object) -> str:
+    """Text from outside as text: matplotlib takes what is between two dollars for an equation."""
+    return str(text).replace("$", r"\$")
 
 
 def _names(folders: Sequence[RunFolder]) -> list[str]:
@@ -121,7 +126,7 @@ def _names(folders: Sequence[RunFolder]) -> list[str]:
         others = [other for same, other in paths if same == kind and other != parts]
         lengths = range(1, len(parts) + 1)
         depth = next(n for n in lengths if all(other[-n:] != parts[-n:] for other in others))
-        names.append("/".join(parts[-depth:]))
+        names.append(literal("/".join(parts[-depth:])))
     return names
 
 
@@ -129,7 +134,7 @@ def figure_title(folders: Sequence[RunFolder], with_reward: bool = False) -> str
     """The environment, the reward if asked for, and over how many seeds the figure speaks."""
     parts = [", ".join(dict.fromkeys(environment_of(folder) for folder in folders))]
     if with_reward and "reward" in folders[0].config:
-        parts.append(folders[0].config["reward"])
+        parts.append(literal(folders[0].config["reward"]))
     seeds = {len(np.unique(metrics_of(folder).get("seed", []))) for folder in folders} - {0}
     if seeds and max(seeds) > 1:
         parts.append(f"{'–'.join(map(str, sorted({min(seeds), max(seeds)})))} seeds")

@@ -34,6 +34,7 @@ from element_rl.rewards.icm import IcmReward
 from element_rl.rewards.interface import Reward, RewardSpec, remembering
 from element_rl.rewards.ngu import NguReward
 from element_rl.rewards.on_rollouts import Bonus, LearningConfig, RewardBonus
+from element_rl.rewards.own_answers import with_checked_answers
 from element_rl.rewards.re3 import Re3Reward
 from element_rl.rewards.recent_scale import recently_scaled
 from element_rl.rewards.rise import RiseReward
@@ -276,4 +277,4 @@ def _own_reward(name: str, options: dict[str, Any]) -> Reward:
         parts = {part for part in (*Reward.__annotations__, *vars(Reward)) if part[0] != "_"}
         missing = sorted(part for part in parts if not hasattr(made, part))
         raise ValueError(f"What {name} returned is no reward: it has no {', '.join(missing)}.")
-    return made
+    return with_checked_answers(made, name)

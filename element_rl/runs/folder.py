@@ -59,6 +59,46 @@ POLICY = "policy.safetensors"
 VISITS = "visits.safetensors"
 RANDOM_VISITS = "random_visits.safetensors"
 RESUME_ARRAYS = "arrays.safetensors"
+# what is read of these files without the dataclass of a run's settings
+CONFIG_TYPES = {
+    "kind": str,
+    "env": str,
+    "reward": str,
+    "settings": dict,
+    "sees_frames": bool,
+    "on_policy": bool,
+    "coverage_axes": list[str] | None,
+    "coverage_bounds": list[tuple[float, float]] | None,
+    "coverage_cells": list[int] | None,
+    "coverage_unit": str,
+    "coverage_start": list[float] | None,
+    "frame_shape": list[int],
+}
+SETTINGS_TYPES = {
+    "env": str | None,
+    "env_options": list[str],
+    "reward": str,
+    "steps": int,
+    "seed": int,
+    "seeds": int,
+    "checkpoint_every": int | None,
+    "chunk_steps": int | None,
+    "log_every": int | None,
+    "datasets": list[str],
+    "position": list[str] | None,
+    "bounds": list[tuple[float, float]] | None,
+    "frame_stack": int,
+    "a3c": dict | None,
+}
+SUMMARY_TYPES = {
+    "env": str,
+    "steps": int,
+    "seeds": list[int],
+    "wall_seconds": float,
+    "random_policy": dict | None,
+    "hardware": dict | None,
+    "versions": dict | None,
+}
 
 
 class RunError(FileError):
@@ -131,7 +171,9 @@ class RunFolder:
             )
         config = read_json_object(
             path / "config.json", "restore it from a copy, or start a new run with another --out"
-        )
+        ).checked(CONFIG_TYPES)
+        if "settings" in config:
+            config["settings"].checked(SETTINGS_TYPES)
         return cls(path, config, metric_columns)
 
     @contextlib.contextmanager
@@ -178,7 +220,8 @@ class RunFolder:
         """summary.json, or an empty dict while the run has none."""
         if not self.summary_path.exists():
             return {}
-        return read_json_object(self.summary_path, "remove it or restore it from a copy")
+        advice = "remove it or restore it from a copy"
+        return read_json_object(self.summary_path, advice).checked(SUMMARY_TYPES)
 
     def write_random_visits(self, visits: np.ndarray) -> None:
         """Visits per coverage cell [P, X, Y] of the random policy that the run is compared with."""
@@ -235,10 +278,48 @@ class RunFolder:
         return final
 
     def checkpoint_steps(self) -> list[int]:
-        """Steps of all complete checkpoints, ascending."""
-        manifests = self.checkpoints_path.glob(f"step_*/{MANIFEST}")
-        names = [re.fullmatch(r"step_(\d{9,})", manifest.parent.name) for manifest in manifests]
-        return sorted(int(name[1]) for name in names if name)
+        """Steps of all complete checkpoints, ascending. One whose manifest is missing counts, so
+        that whoever reads it is told."""
+        files = [
+            file
+            for name in (MANIFEST, POLICY)
+            for file in self.checkpoints_path.glob(f"step_*/{name}")
+        ]
+        names = [re.fullmatch(r"step_(\d{9,})", file.parent.name) for file in files]
+        return sorted({int(name[1]) for name in names if name})
+
+    def check_manifests(self) -> None:
+        """A FileError where the manifest of a checkpoint is missing or was altered."""
+        for step in self.checkpoint_steps():
+            self._manifest(self._checkpoint(step))
+
+    def damaged_files(self) -> list[str]:
+        """A sentence for each file of the folder that is not as it was written, or cannot be
+        read."""
+        found = []
+        for step in self.checkpoint_steps():
+            folder = self._checkpoint(step)
+            for part in (folder, *(folder / "resume",) * (folder / "resume").exists()):
+                found += self._damages(part)
+        for read in (self.read_metrics, self.read_summary, self.read_random_visits):
+            try:
+                read()
+            except FileError as error:
+                found.append(str(error))
+        return found
+
+    def _damages(self, folder: Path) -> list[str]:
+        try:
+            names = list(self._manifest(folder)["files"])
+        except FileError as error:
+            return [str(error)]
+        found = []
+        for name in names:
+            try:
+                verify(folder, name, self._advice(folder))
+            except FileError as error:
+                found.append(str(error))
+        return found
 
     def planned_checkpoints(self) -> list[int]:
         """Steps of the checkpoints that the settings ask for, and of the last; not of those that a
@@ -321,13 +402,24 @@ class RunFolder:
         if not self.checkpoints_path.exists():
             self.checkpoints_path.mkdir()
             sync(self.path)
+        for folder in (self.checkpoints_path, final):
+            if folder.exists() and not self._is_own(folder):
+                raise RunError(
+                    f"{folder} is a link to {folder.resolve()}, and a run writes into its own "
+                    "folder only: put a copy in its place."
+                )
         for leftover in self.checkpoints_path.glob(".step_*"):
             shutil.rmtree(leftover, ignore_errors=True)
         self._discard(final)
 
+    def _is_own(self, folder: Path) -> bool:
+        """Whether a folder lies in this run's own, and not where a link leads to."""
+        return folder.resolve() == self.path.resolve() / folder.relative_to(self.path)
+
     def _discard(self, folder: Path) -> None:
-        """Removes a folder of a checkpoint: first its name, in one go, then its contents."""
-        if folder.exists():
+        """Removes a folder of a checkpoint: first its name, in one go, then its contents. What a
+        link leads to is another's, and stays."""
+        if folder.exists() and self._is_own(folder):
             name = "-".join(folder.relative_to(self.checkpoints_path).parts)
             hidden = self.checkpoints_path / f".{name}-old"
             os.replace(folder, hidden)

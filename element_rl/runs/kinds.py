@@ -7,11 +7,12 @@ encoder      an encoder of frames
 collect      a dataset, made as a cell of a study
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from element_rl.runs.folder import RunError, RunFolder
+from element_rl.storage.files import Entries
 from element_rl.storage.settings import settings_from_json
 
 Settings = TypeVar("Settings")
@@ -39,6 +40,12 @@ def kind_of(config: Mapping[str, Any]) -> str:
     """The kind of the run with this config.json. Older runs do not name it; what only their kind
     has tells it."""
     if "kind" in config:
+        if config["kind"] not in KINDS:
+            of_file = f" in {config.path}" if isinstance(config, Entries) else ""
+            raise RunError(
+                f"There is no kind of runs {config['kind']!r}, as \"kind\"{of_file} has it: restore "
+                "the file from a copy, or use the version that wrote it."
+            )
         return str(config["kind"])
     settings = config.get("settings") or {}
     if config.get("on_policy"):
@@ -57,6 +64,16 @@ def sees_frames(config: Mapping[str, Any]) -> bool:
         return by_kind
     # Older offline runs kept the cells of the map only where their environment shows frames.
     return bool(config.get("sees_frames", "coverage_cells" in config))
+
+
+def require_kind(run: RunFolder, kinds: Sequence[str], use: str) -> None:
+    """Refuses a run of a kind that some use is not for."""
+    found = kind_of(run.config)
+    if found not in kinds:
+        raise RunError(
+            f"{run.path} is a run of the kind {found}, and {use} takes {' or '.join(kinds)} only: "
+            "name the folder of such a run."
+        )
 
 
 def stored_settings(run: RunFolder, kind: str, settings: type[Settings]) -> Settings:

@@ -87,7 +87,10 @@ class MetricsLog:
         if not header:
             self.path.unlink(missing_ok=True)
             return
-        kept = [row for row in rows if int(float(row[header.index("step")])) <= step]
+        if "step" not in header:
+            raise FileError(f"{self.path} has no column step: restore it from a copy.")
+        steps = self._whole_numbers("step", [row[header.index("step")] for row in rows])
+        kept = [row for row, number in zip(rows, steps.tolist(), strict=True) if number <= step]
         write_text(self.path, "".join(",".join(row) + "\n" for row in [header, *kept]))
 
     def read(self) -> dict[str, np.ndarray]:
@@ -96,15 +99,26 @@ class MetricsLog:
         header, rows = self._rows()
         metrics = {}
         for position, name in enumerate(header):
-            dtype = np.int64 if name in ("step", "seed") else np.float64
-            try:
-                column = np.array([float(row[position] or "nan") for row in rows], np.float64)
-            except ValueError as error:
-                raise FileError(
-                    f"{self.path} holds something else than numbers in column {name}."
-                ) from error
-            metrics[name] = column.astype(dtype)
+            fields = [row[position] for row in rows]
+            whole = name in ("step", "seed")
+            metrics[name] = (self._whole_numbers if whole else self._numbers)(name, fields)
         return metrics
+
+    def _numbers(self, name: str, fields: Sequence[str]) -> np.ndarray:
+        try:
+            return np.array([float(field or "nan") for field in fields], np.float64)
+        except ValueError as error:
+            raise FileError(
+                f"{self.path} holds something else than numbers in column {name}."
+            ) from error
+
+    def _whole_numbers(self, name: str, fields: Sequence[str]) -> np.ndarray:
+        numbers = self._numbers(name, fields)
+        if not (np.abs(numbers) < 2**53).all():  # nor is NaN
+            raise FileError(
+                f"{self.path} holds something else than whole numbers in column {name}."
+            )
+        return numbers.astype(np.int64)
 
     def _header(self) -> Sequence[str]:
         """The columns on the disk; none before the first row."""

@@ -28,6 +28,8 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from element_rl.storage.types import fits, shortened, type_text
+
 MANIFEST = "manifest.json"
 ADVICE = "restore it from a copy or make it again"
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -48,12 +50,46 @@ def read_json(path: Path, advice: str = ADVICE) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
 
 
-def read_json_object(path: Path, advice: str = ADVICE) -> dict[str, Any]:
-    """The value of a JSON file that should hold an object."""
-    value = read_json(path, advice)
-    if not isinstance(value, dict):
+def read_json_object(path: Path, advice: str = ADVICE) -> "Entries":
+    """The value of a JSON file that should hold an object. An entry that is asked for with [] and
+    is not there, in it or in an object within, is a FileError that names the file."""
+    with _reporting_unreadable(path, "JSON", advice):
+        value = Entries.within(read_json(path, advice), path, advice)
+    if not isinstance(value, Entries):
         raise FileError(f"The file {path} is damaged (it holds no JSON object): {advice}.")
     return value
+
+
+class Entries(dict[str, Any]):
+    """An object of a JSON file, which knows where it comes from."""
+
+    path: Path
+    advice: str
+
+    @classmethod
+    def within(cls, value: Any, path: Path, advice: str) -> Any:
+        """The value of a file, every object in it as `Entries`."""
+        if isinstance(value, list):
+            return [cls.within(item, path, advice) for item in value]
+        if not isinstance(value, dict):
+            return value
+        entries = cls({name: cls.within(item, path, advice) for name, item in value.items()})
+        entries.path, entries.advice = path, advice
+        return entries
+
+    def __missing__(self, name: str) -> Any:
+        raise self.damaged(f"it has no {name!r}")
+
+    def damaged(self, how: str) -> FileError:
+        """The sentence for what should be otherwise in the file."""
+        return FileError(f"The file {self.path} is damaged ({how}): {self.advice}.")
+
+    def checked(self, types: Mapping[str, Any]) -> "Entries":
+        """The entries, where those that are there are of these types, as annotations have them."""
+        for name, hint in types.items():
+            if name in self and not fits(hint, self[name]):
+                raise self.damaged(f"its {name!r} is {shortened(self[name])}, no {type_text(hint)}")
+        return self
 
 
 def write_arrays(
@@ -94,6 +130,11 @@ def write_atomically(
 
     Folders are made as needed. On failure nothing is left and the old file is as it was.
     """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise FileError(
+            f"{path} could not be written (it is a device, a pipe or a socket): choose the name of "
+            "a file."
+        )
     temporary = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     with removing_on_failure(temporary, path, needed_bytes):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -105,6 +146,11 @@ def write_atomically(
 
 def append(path: Path, data: bytes) -> None:
     """Adds all of `data` to the end of a file, or nothing of it."""
+    if path.is_symlink():
+        raise FileError(
+            f"{path} could not be written (it is a link to {os.readlink(path)}, another's file): "
+            "put a copy in its place."
+        )
     try:
         with path.open("ab", buffering=0) as file:
             size = file.seek(0, os.SEEK_END)
@@ -234,11 +280,17 @@ def _report_failed_write(error: BaseException, target: Path, needed_bytes: int |
 def _reporting_unreadable(path: Path, kind: str, advice: str) -> Iterator[None]:
     try:
         yield
+    except FileError:  # said already
+        raise
     except FileNotFoundError as error:
         raise FileError(f"The file {path} does not exist: {advice}.") from error
     except OSError as error:
         raise FileError(
             f"The file {path} cannot be read ({error.strerror or error}): {advice}."
+        ) from error
+    except RecursionError as error:
+        raise FileError(
+            f"The file {path} is damaged or no {kind} file (it is nested too deep): {advice}."
         ) from error
     except (ValueError, safetensors.SafetensorError) as error:
         raise FileError(

@@ -20,6 +20,9 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 
+WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # of file systems that have none
+
+
 def create_locked(path: Path, text: str) -> int:
     """Writes a file that must not exist yet, and locks it as `locked` does; the descriptor that
     holds the lock.
@@ -35,7 +38,7 @@ def create_locked(path: Path, text: str) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_bytes(data)
         sync(temporary)
-    descriptor = os.open(temporary, os.O_RDONLY)
+    descriptor = os.open(temporary, os.O_RDWR)  # network file systems lock what can be written
     try:
         with removing_on_failure(temporary, path, len(data)):
             _lock(descriptor)
@@ -71,12 +74,11 @@ def _named(temporary: Path, path: Path) -> bool:
 def locked(path: Path, wait_seconds: float = 0.0) -> Iterator[None]:
     """Within this the file is this process's own; one that dies lets go of it.
 
-    BlockingIOError if it is another's for longer. Where files cannot be locked (Windows) nothing is
-    locked.
+    BlockingIOError if it is another's for longer.
     """
     deadline = time.monotonic() + wait_seconds
     while True:
-        with path.open("rb") as file:
+        with path.open("r+b" if os.access(path, os.W_OK) else "rb") as file:
             try:
                 _lock(file.fileno())
             except BlockingIOError:
@@ -93,5 +95,11 @@ def locked(path: Path, wait_seconds: float = 0.0) -> Iterator[None]:
 
 
 def _lock(descriptor: int) -> None:
-    if fcntl is not None:
+    """Where files cannot be locked, on Windows and on some network file systems, nothing is."""
+    if fcntl is None:
+        return
+    try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in WITHOUT_LOCKS:
+            raise

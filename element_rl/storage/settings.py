@@ -4,9 +4,12 @@ apart, and pairs of a name and a value."""
 import json
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from element_rl.storage.files import Entries
+from element_rl.storage.types import fits, shortened, type_text
 
 Settings = TypeVar("Settings")
 
@@ -19,6 +22,21 @@ def settings_from_json(kind: type[Settings], values: Mapping[str, Any]) -> Setti
         raise ValueError(
             f"{kind.__name__} has no setting {unknown[0]!r}: it was written by another version."
         )
+    required = (
+        field.name
+        for field in fields(kind)  # type: ignore[arg-type]
+        if field.default is MISSING and field.default_factory is MISSING
+    )
+    for name in required:
+        if name not in values:
+            raise ValueError(f"{kind.__name__} needs the setting {name!r}, which is missing.")
+    for name, value in values.items():
+        if not fits(hints[name], value):
+            file = f" in {values.path}" if isinstance(values, Entries) else ""
+            raise ValueError(
+                f"The setting {name!r} of {kind.__name__}{file} is {shortened(value)}, no "
+                f"{type_text(hints[name])}."
+            )
     return kind(**{name: _value(hints[name], value) for name, value in values.items()})
 
 

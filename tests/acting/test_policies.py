@@ -68,3 +68,9 @@ def test_random_actions_are_held() -> None:
     assert [actions[0] is action for action in actions[1:3]] == [True, True]
     assert len({tuple(action) for action in actions}) == 3
     assert all(BOX.contains(action) for action in actions)
+
+
+def test_an_action_that_is_no_number_is_refused() -> None:
+    scale = ActionScale(BOX.low, BOX.high, BOX.dtype)
+    with pytest.raises(ValueError, match="no finite number: what it learned from has diverged"):
+        scale(np.array([0.0, np.nan], np.float32))

@@ -12,6 +12,7 @@ from element_rl.agents.networks import (
     Actor,
     TwinCritics,
     divergence,
+    lower_value,
     network_from,
     policy_parameters,
     squashed_gaussian,
@@ -148,3 +149,16 @@ def test_an_actor_comes_back_from_its_parameters() -> None:
     assert jax.tree.structure(back) == jax.tree.structure(actor)
     for new, old in zip(jax.tree.leaves(back), jax.tree.leaves(actor), strict=True):
         np.testing.assert_array_equal(new, old)
+
+
+def test_the_gradient_of_the_lower_value_goes_to_the_lower_and_divides_by_nothing() -> None:
+    """`jnp.min` divides by how many entries equal the minimum, which a compiler that computes them
+    twice may find to be none: 0 / 0."""
+    values = jnp.array([[1.0, 5.0, -2.0], [3.0, 4.0, -7.0]])
+    np.testing.assert_array_equal(lower_value(values), [1.0, 4.0, -7.0])
+
+    def weighted(values: jax.Array) -> jax.Array:
+        return jnp.sum(jnp.array([1.0, 10.0, 100.0]) * lower_value(values))
+
+    np.testing.assert_array_equal(jax.grad(weighted)(values), [[1, 0, 0], [0, 10, 100]])
+    assert " div " not in str(jax.make_jaxpr(jax.grad(weighted))(values))

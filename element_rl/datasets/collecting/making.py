@@ -35,9 +35,10 @@ from element_rl.datasets.minari_folders import DatasetError, dataset_folder, req
 from element_rl.datasets.minari_writing import DatasetWriter, publish, refuse_existing
 from element_rl.envs.names import MARIO
 from element_rl.runs.folder import RunError, RunFolder
-from element_rl.runs.kinds import kind_of
+from element_rl.runs.kinds import kind_of, require_kind
 from element_rl.runs.provenance import commit, versions
 from element_rl.runs.watching import Watcher
+from element_rl.storage.capacity import refuse_beyond_disk
 from element_rl.storage.files import read_json_object, removing_on_failure, to_json, write_json
 from element_rl.storage.locks import locked
 
@@ -65,6 +66,7 @@ def collect(
     agents = _agents_of(config)
     contributions = _contributions(config, agents)
     collection = collection_of(config, agents, contributions, workplace)
+    _refuse_beyond_disk(agents, contributions, workplace)
     settings = _settings(config, agents, contributions, collection)
     with _claimed(workplace, config.dataset, settings | {"parts": FORMAT}):
         # another process may have finished it until this one had the folder
@@ -89,6 +91,7 @@ def collect(
 
 def _agents_of(config: CollectConfig) -> TrainedAgents:
     run = RunFolder.open(config.run)
+    require_kind(run, ("explore", "on-policy"), "collecting")
     if config.from_replay:
         _refuse_with_replay(config, run)
     return agents_of(run, config.env_options, of_the_task=not config.from_replay)
@@ -103,6 +106,18 @@ def _contributions(config: CollectConfig, agents: TrainedAgents) -> list[Contrib
             "--from-replay."
         )
     return contributions_of(agents, config.steps, config.checkpoints)
+
+
+def _refuse_beyond_disk(
+    agents: TrainedAgents, contributions: list[Contribution], workplace: Path
+) -> None:
+    steps = sum(contribution.steps for contribution in contributions)
+    refuse_beyond_disk(
+        f"{steps:,} steps of each of {len(agents.seeds)} agents",
+        workplace,
+        # frames are compressed, by no more than this
+        steps * len(agents.seeds) * (16 if agents.on_policy else 4 * agents.spec.observation_dim),
+    )
 
 
 @contextlib.contextmanager

@@ -39,6 +39,7 @@ from element_rl.agents import q_learning
 from element_rl.agents.q_learning import QLearningConfig
 from element_rl.envs import maze
 from element_rl.envs.maze import MAZE
+from element_rl.storage.capacity import refuse_beyond_memory
 from element_rl.rewards.element import empty_range, unit_scaled, widened
 
 RewardName = Literal["episodic", "lifelong", "both", "random"]
@@ -75,6 +76,12 @@ class MazeConfig:
                 "The bandwidth must be positive and the lifelong weight not negative, got "
                 f"{values}."
             )
+        agents = self.seeds * len(self.rewards)
+        refuse_beyond_memory(
+            f"A maze of {self.seeds} seeds, {self.episodes} episodes and {self.steps} steps",
+            # of every agent three arrays per episode and cell, and its latest episode
+            4 * agents * (3 * self.episodes * len(MAZE.next_cell) + 4 * self.steps),
+        )
         if not self.rewards or len(set(self.rewards)) < len(self.rewards):
             raise ValueError(f"The maze needs one or more different rewards, got {self.rewards}.")
 

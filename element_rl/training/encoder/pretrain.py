@@ -19,6 +19,7 @@ from element_rl.envs.make import describe
 from element_rl.runs.folder import RunFolder
 from element_rl.runs.launch import create_run, reopen_run
 from element_rl.runs.watching import Interrupted, Progress
+from element_rl.storage.capacity import refuse_beyond_disk
 from element_rl.training.encoder.collecting import random_episodes
 from element_rl.training.encoder.config import PretrainConfig, processes
 from element_rl.training.encoder.frames import FrameStore, split_episodes
@@ -68,6 +69,9 @@ def pretrain_encoder(
 def create_encoder_run(config: PretrainConfig, folder: Path) -> RunFolder:
     """A new run folder; nothing is written where the environment cannot be used."""
     spec = describe(config.env, (), (), "frames", **env_options(config))
+    refuse_beyond_disk(
+        f"The frames of {config.steps:,} steps", folder, config.steps * spec.observation_dim
+    )
     facts = {
         "env": spec.name,
         "coverage_axes": spec.coverage_axes,

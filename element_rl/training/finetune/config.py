@@ -9,6 +9,7 @@ import tyro
 from element_rl.agents.a3c import A3CConfig
 from element_rl.agents.sac import SACConfig
 from element_rl.agents.td3 import TD3Config
+from element_rl.training.settings import refuse_too_many
 
 # A run has to be named unless one is resumed, which tyro cannot know.
 RUN = tyro.conf.arg(metavar="RUN", help_behavior_hint="(required, unless --resume is given)")
@@ -83,6 +84,7 @@ class FinetuneConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {value}.")
+        refuse_too_many(self)
         if self.reward_scale is not None and not self.reward_scale > 0:
             raise ValueError(f"--reward-scale must be above 0, got {self.reward_scale}.")
         if self.critic_warmup < 0:

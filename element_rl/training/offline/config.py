@@ -8,6 +8,7 @@ import tyro
 from element_rl.agents.behaviour_cloning import CloningConfig
 from element_rl.agents.cql import CQLConfig
 from element_rl.agents.discrete_cql import DiscreteCQLConfig
+from element_rl.training.settings import refuse_too_many
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ class OfflineConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {value}.")
+        refuse_too_many(self)
         if self.seed < 0 or (self.workers or 0) < 0:
             raise ValueError(
                 f"--seed and --workers must not be negative, got {self.seed} and {self.workers}."

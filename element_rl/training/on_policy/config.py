@@ -81,6 +81,9 @@ class OnPolicyConfig:
     random_seeds: int = 1
     # How many times in a row a worker that fails is started again.
     restarts: int = 3
+    # Seconds that a worker may take for one rollout; one that takes longer is ended and started
+    # again, as one that fails. (default: a worker is waited for as long as it takes)
+    env_timeout: float | None = None
     # Settings of the environment as NAME=VALUE pairs, e.g. goal_distance=20. (default: none)
     env_options: tuple[str, ...] = ()
     # The learner, asynchronous advantage actor-critic.
@@ -90,6 +93,8 @@ class OnPolicyConfig:
         counts = ("steps", "seeds", "state_dim")
         intervals = ("log_every", "checkpoint_every", "update_interval", "update_steps")
         check_numbers(self, (*counts, *intervals), ("seed", "workers", "random_seeds", "restarts"))
+        if self.env_timeout is not None and not self.env_timeout > 0:
+            raise ValueError(f"--env-timeout must be above 0 seconds, got {self.env_timeout}.")
         check_name(self.reward, TRAINING_NAMES)
         if not self.env:
             raise ValueError("Name the environment to explore, such as Rooms-v0.")

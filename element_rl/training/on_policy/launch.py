@@ -6,6 +6,7 @@ from element_rl.encoders.frozen import load_encoder, save_encoder
 from element_rl.rewards.on_rollouts import Bonus
 from element_rl.runs import launch
 from element_rl.runs.folder import RunFolder
+from element_rl.runs.kinds import require_kind
 from element_rl.runs.metrics_log import METRIC_COLUMNS
 from element_rl.training.on_policy.config import OnPolicyConfig, bonus_of, encoder_of, resolved
 
@@ -17,6 +18,8 @@ COLUMNS = ("furthest", "reward_mean", "value_mean", "gradient_norm", "policy_lag
 def create_run(config: OnPolicyConfig, folder: Path) -> RunFolder:
     """A new run folder for the configuration, with its encoder."""
     config, spec = resolved(config)
+    if config.begin is not None:
+        require_kind(RunFolder.open(config.begin), ("on-policy",), "--begin")
     encoder = encoder_of(config, spec)
     # what is wrong with it should be known before anything is written
     bonus = bonus_of(config, spec, encoder)
@@ -30,7 +33,8 @@ def create_run(config: OnPolicyConfig, folder: Path) -> RunFolder:
 def reopen_run(config: OnPolicyConfig, folder: Path) -> RunFolder:
     """The run in a folder, to be continued; refused where it was started with other settings."""
     config, spec = resolved(config)
-    run = launch.reopen_run("on-policy", config, folder, ())
+    may_differ = (*launch.MAY_DIFFER, "env_timeout")
+    run = launch.reopen_run("on-policy", config, folder, (), may_differ)
     if not (run.path / ENCODER).exists():  # killed in the moment before it was written
         save_encoder(run.path / ENCODER, encoder_of(config, spec))
     bonus = bonus_of(config, spec, load_encoder(run.path / ENCODER))

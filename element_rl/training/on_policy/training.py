@@ -20,7 +20,7 @@ from jaxtyping import Float
 
 from element_rl.acting.rollout import Place
 from element_rl.acting.rollout_actor import RolloutSettings
-from element_rl.acting.rollout_workers import RolloutWorkers, WorkerError
+from element_rl.acting.rollout_workers import RolloutWorkers, Stopped, WorkerError
 from element_rl.encoders.frozen import FrozenEncoder, load_encoder
 from element_rl.envs.make import env_maker
 from element_rl.envs.spec import EnvSpec
@@ -147,7 +147,10 @@ class OnPolicy:
         while self.step < self.config.steps:
             previous = self.step
             try:
-                agent, worker, rollout = workers.next()
+                agent, worker, rollout = workers.next(stop)
+            except Stopped:  # a worker may hang, and what it was at is done again
+                self.save(self.step)
+                raise Interrupted(self.step) from None
             except WorkerError as error:
                 self.save(self.step)
                 raise WorkerError(
@@ -289,7 +292,12 @@ class OnPolicy:
             make = env_maker(self.spec.name, env_options(self.config))
             settings = RolloutSettings(self.spec, make, a3c.local_steps, a3c.hidden_size, shapes)
             self._rollout_workers = RolloutWorkers(
-                settings, self.seeds, self.config.workers, self.config.restarts, self._places
+                settings,
+                self.seeds,
+                self.config.workers,
+                self.config.restarts,
+                self._places,
+                self.config.env_timeout,
             )
         return self._rollout_workers
 
