@@ -10,7 +10,7 @@ import pytest
 
 from element_rl.cli import main
 
-WORLD = '''
+WORLD = """
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
@@ -44,8 +44,8 @@ class Shown(World):
 
 gymnasium.register("World-v0", World, max_episode_steps=20)
 gymnasium.register("Shown-v0", Shown, max_episode_steps=20)
-'''
-REWARD = '''
+"""
+REWARD = """
 from dataclasses import dataclass
 from typing import ClassVar
 import jax.numpy as jnp
@@ -67,7 +67,7 @@ class Own:
         return None if self.fault == function else answer
 
 def make(fault=""): return Own(fault=fault)
-'''
+"""
 SMALL = (
     *("--steps", "80", "--chunk-steps", "20", "--workers", "0", "--no-figures", "--out", "run"),
     *("--sac.hidden-sizes", "8", "--sac.batch-size", "8", "--sac.learn-start", "20"),

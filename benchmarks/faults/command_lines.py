@@ -19,7 +19,21 @@ COUNTS = (
     *("0", "1", "-1", "2", "7", "12", "999", "1e6", "99999999999", "1e11", "1e15", "1e300"),
     *("2147483648", "2147483647", "-2147483648", "1e9"),
 )
-NUMBERS = ("0", "1", "-1", "12", "1e6", "1e11", "1.5", "nan", "inf", "-inf", "1e-300", "1e38", "-1e38")
+NUMBERS = (
+    "0",
+    "1",
+    "-1",
+    "12",
+    "1e6",
+    "1e11",
+    "1.5",
+    "nan",
+    "inf",
+    "-inf",
+    "1e-300",
+    "1e38",
+    "-1e38",
+)
 WORDS = ("", "x", "None", "name=1", "x=nan", "max_episode_steps=0", "a=[1", "$x_{$", "\x1b[0m", "é")
 FOLDERS = ("explore", "on-policy", "offline", "encoder", "datasets", ".", "nowhere", "/dev/null")
 POOL = COUNTS + NUMBERS + WORDS + FOLDERS

@@ -220,9 +220,7 @@ def kill_workers(workers: Sequence[Worker]) -> None:
         worker.end(5.0, by_force=True)
 
 
-def that_answered(
-    workers: Sequence[AnyWorker], seconds: float | None = None
-) -> list[AnyWorker]:
+def that_answered(workers: Sequence[AnyWorker], seconds: float | None = None) -> list[AnyWorker]:
     """Block until some of the workers have answered or died; those. None of them where nothing
     happened in so many seconds."""
     by_connection = {worker.connection: worker for worker in workers}

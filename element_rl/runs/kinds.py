@@ -43,7 +43,7 @@ def kind_of(config: Mapping[str, Any]) -> str:
         if config["kind"] not in KINDS:
             of_file = f" in {config.path}" if isinstance(config, Entries) else ""
             raise RunError(
-                f"There is no kind of runs {config['kind']!r}, as \"kind\"{of_file} has it: restore "
+                f'There is no kind of runs {config["kind"]!r}, as "kind"{of_file} has it: restore '
                 "the file from a copy, or use the version that wrote it."
             )
         return str(config["kind"])

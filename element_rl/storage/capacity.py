@@ -34,8 +34,9 @@ def refuse_beyond_memory(what: str, needed_bytes: int) -> None:
 
 def refuse_beyond_disk(what: str, folder: Path, needed_bytes: int) -> None:
     """The same of the disk that a folder is on, or will be."""
-    there = next(parent for parent in (folder.absolute(), *folder.absolute().parents)
-                 if parent.exists())
+    there = next(
+        parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists()
+    )
     free = shutil.disk_usage(there).free
     if needed_bytes > free:
         raise ValueError(

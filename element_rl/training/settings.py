@@ -10,7 +10,6 @@ from element_rl.storage.capacity import refuse_beyond_memory
 KEPT_BYTES = {"seeds": 2**16, "random_seeds": 2**16, "episodes": 2**9}
 
 
-
 def check_numbers(config: Any, positive: Sequence[str], not_negative: Sequence[str]) -> None:
     """Refuses numbers below 1, or below 0, and more agents than the machine can hold; None is a
     setting that is left open."""

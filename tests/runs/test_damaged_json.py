@@ -90,7 +90,9 @@ def test_a_step_that_is_no_number(run: RunFolder, step: str) -> None:
     lines = run.metrics_path.read_text().splitlines()
     run.metrics_path.write_text("\n".join([*lines, step + "," * lines[0].count(",")]) + "\n")
     for read in (run.read_metrics, lambda: run.truncate_metrics(1)):
-        with pytest.raises(FileError, match=r"metrics\.csv holds something else than whole numbers"):
+        with pytest.raises(
+            FileError, match=r"metrics\.csv holds something else than whole numbers"
+        ):
             read()
 
 
