@@ -283,5 +283,5 @@ def test_a_head_that_is_gone_is_one_sentence() -> None:
         heard = refuse_dead_head(address, long_ago)
         assert heard > long_ago
     assert refuse_dead_head(address, heard) == heard  # not looked at so soon again
-    with pytest.raises(ValueError, match="no longer answers .* the same command goes on"):
+    with pytest.raises(ValueError, match=r"no longer answers .* the same command goes on"):
         refuse_dead_head(address, long_ago)
