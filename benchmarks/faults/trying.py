@@ -85,7 +85,7 @@ def _become(work: Callable[[], int], place: Path, output: Path) -> None:
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else 1
     except BaseException:
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        sys.excepthook(*sys.exc_info())
         code = 1
     finally:
         with contextlib.suppress(Exception):

@@ -13,8 +13,8 @@ The comment above a field is the option's text in `--help`. A default of `None` 
 nothing: there the comment ends with what will be used, in the form shown. The comment of an
 argument that is needed on some occasions only ends with "(required, unless …)": left out, it is
 empty, and the dataclass has to refuse that. Counts may be written as 1e6, numbers are finite, and
-no type is shown as "or None", though the word None is taken for it. Numbers in comments are shown without commas, at
-which tyro would break a line.
+no type is shown as "or None", though the word None is taken for it. Numbers in comments are shown
+without commas, at which tyro would break a line.
 """
 
 import dataclasses

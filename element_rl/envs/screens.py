@@ -39,6 +39,8 @@ class Screen(gymnasium.Wrapper):
     ) -> tuple[UInt8[np.ndarray, "H W"], float, bool, bool, dict[str, Any]]:
         image, reward, terminated, truncated, info = self.env.step(self._first_action + int(action))
         frame = grey_frame(self._checked(image))
+        if not isinstance(reward, int | float | np.number | np.bool_):
+            raise ValueError(f"The environment gave {reward!r} as a reward, no number")
         return frame, float(reward), terminated, truncated, _with_position(info)
 
     def _checked(self, image: Any) -> UInt8[np.ndarray, "..."]:
@@ -96,6 +98,8 @@ def _first_action(name: str, env: gymnasium.Env) -> int:
 
 
 def _with_position(info: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(info, dict):
+        raise ValueError(f"The environment gave {info!r} as its info, no dictionary")
     position = info.get("position")
     place = np.zeros(2, np.float32) if position is None else np.asarray(position, np.float32)
     return {**info, "position": place}

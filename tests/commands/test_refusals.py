@@ -75,7 +75,9 @@ def test_more_than_the_machine_holds_is_refused(
 def test_more_than_the_disk_holds_is_refused(here: Path) -> None:
     free = shutil.disk_usage(here).free
     refuse_beyond_disk("A little", here / "not" / "yet", 1)
-    with pytest.raises(ValueError, match="^All of it would need .* of the disk of .*not/yet, wher"):
+    with pytest.raises(
+        ValueError, match=r"^All of it would need .* of the disk of .*not/yet, wher"
+    ):
         refuse_beyond_disk("All of it", here / "not" / "yet", 2 * free + 2**40)
 
 

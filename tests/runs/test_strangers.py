@@ -80,7 +80,7 @@ def test_nothing_is_written_through_links(tmp_path: Path) -> None:
     before = other.metrics_path.read_bytes()
     own.checkpoints_path.symlink_to(other.checkpoints_path)
     own.metrics_path.symlink_to(other.metrics_path)
-    with pytest.raises(RunError, match="is a link to .*other/checkpoints, and a run writes into"):
+    with pytest.raises(RunError, match=r"is a link to .*other/checkpoints, and a run writes into"):
         save(own, 10)
     with pytest.raises(FileError, match=r"metrics\.csv could not be written \(it is a link to"):
         own.append_metrics([row(1, 0)])

@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,7 @@ import pytest
 from element_rl.agents.sac import SACConfig
 from element_rl.runs.folder import RunFolder
 from element_rl.studies import coverage
+from element_rl.studies.engine.cluster import refuse_dead_head
 from element_rl.studies.engine.grid import Cell, Scale, cell_folder, finished, is_done, record
 from element_rl.studies.engine.table_text import csv_text
 from element_rl.training.off_policy.config import ExploreConfig
@@ -272,3 +274,14 @@ def wait_until(happened: Callable[[], bool]) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]))
+
+
+def test_a_head_that_is_gone_is_one_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        long_ago = time.monotonic() - 60
+        heard = refuse_dead_head(address, long_ago)
+        assert heard > long_ago
+    assert refuse_dead_head(address, heard) == heard  # not looked at so soon again
+    with pytest.raises(ValueError, match=r"no longer answers .* the same command goes on"):
+        refuse_dead_head(address, long_ago)

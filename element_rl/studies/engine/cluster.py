@@ -11,6 +11,7 @@ import math
 import os
 import socket
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ MOST_RETRIES = 5  # after the first attempt, when workers die
 REQUESTS = "stop"  # in a cell's folder: a file that asks its task to stop at a checkpoint
 ATTEMPTS = "attempts"  # in a cell's folder: a line for every time a worker has begun with it
 CONNECT_SECONDS = 10.0
+KNOCK_SECONDS = 5.0  # between two looks at whether the head of the cluster is there
 # Seconds that an attempt waits for the one before it: a file system that nodes share may hold a
 # dead node's lock for a while.
 PATIENCE = 300.0
@@ -55,6 +57,8 @@ class RayTasks:
                 f"No Ray cluster answers at {address!r} ({reason}): start one, or leave --ray out."
             ) from error
         self.cpus, self.gpus = cpus, gpus
+        self._head = str(ray.get_runtime_context().gcs_address)
+        self._heard = time.monotonic()
         self._warn_of_needs()
         self.tasks: dict[Any, Path] = {}
 
@@ -72,6 +76,11 @@ class RayTasks:
         self.tasks[task.remote(str(folder.resolve()), needs["num_gpus"])] = folder
 
     def running(self) -> list[Path]:
+        try:
+            self._heard = refuse_dead_head(self._head, self._heard)
+        except ValueError:
+            self.tasks = {}  # nobody is there to be told to stop
+            raise
         ended, _ = (
             self.ray.wait(list(self.tasks), num_returns=len(self.tasks), timeout=0)
             if self.tasks
@@ -134,6 +143,21 @@ class RayTasks:
         """What the best equipped node has of a resource."""
         nodes = [node["Resources"].get(resource, 0.0) for node in self.ray.nodes() if node["Alive"]]
         return float(math.floor(max(nodes, default=0.0)))
+
+
+def refuse_dead_head(address: str, heard: float) -> float:
+    """When the head of the cluster was last heard of; a ValueError where it no longer answers. Ray
+    itself would end this process a minute later, with lines of its own."""
+    if time.monotonic() - heard < KNOCK_SECONDS:
+        return heard
+    try:
+        _knock(address)
+    except OSError as error:
+        raise ValueError(
+            f"The head of the Ray cluster at {address} no longer answers ({error}): cells keep "
+            "their checkpoints; start a cluster, and the same command goes on."
+        ) from error
+    return time.monotonic()
 
 
 def _knock(address: str) -> None:
