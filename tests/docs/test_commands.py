@@ -25,7 +25,7 @@ MAKEFILE = ROOT / "Makefile"
 WITH_COMMANDS = [document for document in DOCUMENTS if commands(document)]
 
 
-class Parsed(BaseException):  # noqa: N818 (everything was understood, and there the test ends)
+class Parsed(BaseException):
     pass
 
 
