@@ -252,7 +252,9 @@ def test_a_module_in_the_current_folder(
         "Module 'lying_here' of environment 'Any-v0' cannot be imported: AttributeError: module "
         "'mujoco'" in error
     )
-    assert "\n" not in error
+    sentence, theirs = error.split("\nIn your code:\n")
+    assert "\n" not in sentence
+    assert theirs.count("File") == 1
 
 
 def test_cells_of_studies_keep_their_names() -> None:

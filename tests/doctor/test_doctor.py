@@ -453,6 +453,7 @@ def test_a_sound_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     found = run_with(tmp_path / "run")
     assert {name: finding.status for name, finding in found.items()} == dict.fromkeys(found, "ok")
     assert found.keys() == {
+        "files",
         "finite",
         "balanced",
         "memory",
@@ -463,7 +464,7 @@ def test_a_sound_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     }
     assert found["coverage"].values["growth"] == pytest.approx(0.2)
     assert main(["doctor", str(tmp_path / "run")]) == 0
-    assert "7 well." in capsys.readouterr().out
+    assert "8 well." in capsys.readouterr().out
 
 
 # what → the finding, its status, and the columns that make it so
