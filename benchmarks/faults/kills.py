@@ -27,7 +27,7 @@ def killed_run(
     shutil.copytree(material / "datasets", place / "datasets")
     begin = list(COMMANDS[command])
     resume = [begin[0], "--resume", command, "--no-figures"]
-    longest = 30.0
+    longest = 10.0  # seconds: runs of the material take about so long
     while True:
         begun = (place / command / "config.json").exists()
         arguments = resume if begun else begin
