@@ -321,7 +321,7 @@ def test_an_emulator_of_someone_else() -> None:
         ({"actions": 14}, r"no set of 14 actions .*; use actions=12 \(none, right, .* or 16 \("),
         ({"frame_skip": 0}, "frame_skip must be a whole number of at least 1, not 0"),
         ({"noop_max": -1}, "noop_max must be a whole number of at least 0, not -1"),
-        ({"max_episode_steps": 0}, "max_episode_steps must be a positive whole number"),
+        ({"max_episode_steps": 0}, "max_episode_steps must be a whole number from 1"),
         ({"lives": 3}, r"cannot be made: .*unexpected keyword argument 'lives'"),
         (
             {"rom": "nowhere.nes"},

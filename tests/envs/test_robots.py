@@ -186,7 +186,7 @@ def test_every_environment_has_a_time_limit() -> None:
         (
             "Ant",
             {"max_episode_steps": 0},
-            "max_episode_steps must be a positive whole number, not 0",
+            "max_episode_steps must be a whole number from 1 to 10,000,000, not 0",
         ),
         ("Ant-v3", {}, "'Ant-v3' cannot be made: .*gymnasium-robotics"),
     ],
