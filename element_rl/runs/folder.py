@@ -4,12 +4,13 @@
     metrics.csv          one row per logged step and seed
     events.*             the same numbers for TensorBoard
     summary.json         what came out
-    random_visits.safetensors    the same of the random policy that the run is compared with
+    random_visits.safetensors    visits per cell of the random policy that the run is compared with
+    latest_visits.safetensors    visits per cell since the newest checkpoint, for who watches
     figures/             written by `element plot`
     evaluation/          written by `element evaluate`
     checkpoints/step_000500000/
         policy.safetensors    parameters of the population [P, ...]; kept for ever
-        visits.safetensors    visits per coverage cell [P, 100, 100]; kept for ever
+        visits.safetensors    visits per coverage cell (`visits`); kept for ever
         manifest.json         size and SHA-256 of these two
         resume/               all else that a resumed run needs; kept for the newest checkpoint only
             arrays.safetensors, files of the caller, manifest.json
@@ -35,6 +36,7 @@ from typing import Any
 import numpy as np
 
 from element_rl.runs.metrics_log import METRIC_COLUMNS, MetricsLog
+from element_rl.runs.visits import Stored, read_stored, written
 from element_rl.storage.files import (
     MANIFEST,
     FileError,
@@ -53,11 +55,12 @@ from element_rl.storage.files import (
     write_json,
     write_manifest,
 )
-from element_rl.storage.locks import create_locked, locked
+from element_rl.storage.locks import create_locked, is_locked, locked
 
 POLICY = "policy.safetensors"
 VISITS = "visits.safetensors"
 RANDOM_VISITS = "random_visits.safetensors"
+LATEST_VISITS = "latest_visits.safetensors"
 RESUME_ARRAYS = "arrays.safetensors"
 # what is read of these files without the dataclass of a run's settings
 CONFIG_TYPES = {
@@ -69,6 +72,8 @@ CONFIG_TYPES = {
     "on_policy": bool,
     "coverage_axes": list[str] | None,
     "coverage_bounds": list[tuple[float, float]] | None,
+    "coverage_cell_size": list[float] | None,
+    "coverage_of": str | None,
     "coverage_cells": list[int] | None,
     "coverage_unit": str,
     "coverage_start": list[float] | None,
@@ -87,6 +92,7 @@ SETTINGS_TYPES = {
     "datasets": list[str],
     "position": list[str] | None,
     "bounds": list[tuple[float, float]] | None,
+    "cell_size": list[float] | None,
     "frame_stack": int,
     "a3c": dict | None,
 }
@@ -198,6 +204,10 @@ class RunFolder:
                 ) from None
             yield
 
+    def is_training(self) -> bool | None:
+        """Whether a process is within `exclusively`; None where file systems have no locks."""
+        return is_locked(self.path / "config.json")
+
     def append_metrics(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Adds one row per step and seed to metrics.csv and to TensorBoard; on the disk, whole, on
         return."""
@@ -207,6 +217,7 @@ class RunFolder:
         """Drops what was logged after `step`, when a run goes back to its checkpoint; TensorBoard
         hides it too."""
         self._metrics.truncate(step)
+        (self.path / LATEST_VISITS).unlink(missing_ok=True)
 
     def read_metrics(self) -> dict[str, np.ndarray]:
         """Columns of metrics.csv: `step` and `seed` as int64, the others as float64 with NaN for
@@ -223,20 +234,36 @@ class RunFolder:
         advice = "remove it or restore it from a copy"
         return read_json_object(self.summary_path, advice).checked(SUMMARY_TYPES)
 
-    def write_random_visits(self, visits: np.ndarray) -> None:
-        """Visits per coverage cell [P, X, Y] of the random policy that the run is compared with."""
-        write_arrays(self.path / RANDOM_VISITS, {"visits": visits})
+    def write_random_visits(self, visits: Stored) -> None:
+        """Visits per coverage cell of the random policy that the run is compared with."""
+        write_arrays(self.path / RANDOM_VISITS, written(visits))
 
-    def read_random_visits(self) -> np.ndarray | None:
+    def read_random_visits(self) -> Stored | None:
         """The opposite; None where there was none, as in older runs."""
         file = self.path / RANDOM_VISITS
-        return read_arrays(file)[0]["visits"] if file.exists() else None
+        return read_stored(read_arrays(file)[0]) if file.exists() else None
+
+    def write_latest_visits(self, step: int, visits: Stored) -> None:
+        """Visits per coverage cell up to a step between two checkpoints. They are for
+        who watches only: the next checkpoint removes them, and a resumed run does not read them."""
+        text = {"step": str(step)}
+        write_arrays(self.path / LATEST_VISITS, written(visits), text, durable=False)
+
+    def read_latest_visits(self) -> tuple[int, Stored] | None:
+        """The opposite: step and visits; None where there are none since the newest checkpoint."""
+        file = self.path / LATEST_VISITS
+        if not file.exists():
+            return None
+        arrays, text = read_arrays(file)
+        if "visits" not in arrays or not text.get("step", "").isdecimal():
+            raise FileError(f"The file {file} is damaged (it has no step or no visits): remove it.")
+        return int(text["step"]), read_stored(arrays)
 
     def save_checkpoint(
         self,
         step: int,
         policy: Mapping[str, np.ndarray],
-        visits: np.ndarray | None,
+        visits: Stored | None,
         resume: Mapping[str, np.ndarray],
         metadata: Mapping[str, Any],
         write_extra: Callable[[Path], None] | None = None,
@@ -253,7 +280,7 @@ class RunFolder:
             return final
         temporary = self.checkpoints_path / f".{final.name}.tmp-{os.getpid()}"
         contents = {POLICY: policy, f"resume/{RESUME_ARRAYS}": resume}
-        contents |= {} if visits is None else {VISITS: {"visits": visits}}
+        contents |= {} if visits is None else {VISITS: written(visits)}
         needed = sum(num_bytes(arrays) for arrays in contents.values())
         with removing_on_failure(temporary, final, needed):
             self._clear_leftovers(final)
@@ -275,6 +302,7 @@ class RunFolder:
         for older in self.checkpoint_steps():
             if older < step:
                 self._discard(self._checkpoint(older) / "resume")
+        (self.path / LATEST_VISITS).unlink(missing_ok=True)
         return final
 
     def checkpoint_steps(self) -> list[int]:
@@ -336,14 +364,15 @@ class RunFolder:
         """Parameters of the population [P, ...] at a step; the newest by default."""
         return self._load(step, POLICY)
 
-    def load_visits(self, step: int | None = None) -> np.ndarray:
-        """Visits per coverage cell [P, 100, 100]; the axes are the two coverage axes."""
+    def load_visits(self, step: int | None = None) -> Any:
+        """Visits per coverage cell: [P, X, Y] along the two coverage axes of a map with bounds,
+        elsewhere the table of `visits`."""
         folder = self._complete(step)
         if VISITS not in self._manifest(folder)["files"] and not (folder / VISITS).exists():
             raise RunError(
-                f"The run {self.path} counts no coverage: its environment has no coverage bounds."
+                f"The run {self.path} counts no coverage: its environment has no coverage cells."
             )
-        return self._load(step, VISITS)["visits"]
+        return read_stored(self._load(step, VISITS))
 
     def load_resume(
         self, step: int | None = None
@@ -351,9 +380,15 @@ class RunFolder:
         """Arrays, metadata and the folder with the caller's own files, all verified."""
         folder = self._complete(step) / "resume"
         if not folder.exists():
+            newest = self.latest_checkpoint()
+            if folder.parent == self._checkpoint(newest or 0):
+                raise RunError(
+                    f"The checkpoint {folder.parent} holds a policy only, as of a run that was "
+                    "pushed without its memory: push it with --with-memory to go on with it."
+                )
             raise RunError(
                 f"The checkpoint {folder.parent} holds a policy only: a run resumes from its "
-                f"newest checkpoint, step {self.latest_checkpoint()}."
+                f"newest checkpoint, step {newest}."
             )
         for name in self._manifest(folder)["files"]:
             verify(folder, name, self._advice(folder))

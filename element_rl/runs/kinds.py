@@ -1,7 +1,7 @@
 """The kinds of runs. `config.json` says under "kind" which one a run is.
 
 explore      a population with a replay, trained by `element explore`, or by `element finetune`
-on-policy    A3C on frames, trained by `element on-policy`, `mario` or `finetune`
+on-policy    A3C on frames, trained by `element on-policy`, `mario` or `finetune`; or PPO
 offline      agents that learn from datasets, of vectors or of frames
 encoder      an encoder of frames
 collect      a dataset, made as a cell of a study
@@ -60,7 +60,7 @@ def kind_of(config: Mapping[str, Any]) -> str:
 def sees_frames(config: Mapping[str, Any]) -> bool:
     """Whether the agents of the run with this config.json see frames; others see vectors."""
     by_kind = KINDS[kind_of(config)].sees_frames
-    if by_kind is not None:
+    if by_kind is not None and "sees_frames" not in config:  # PPO's runs say it
         return by_kind
     # Older offline runs kept the cells of the map only where their environment shows frames.
     return bool(config.get("sees_frames", "coverage_cells" in config))

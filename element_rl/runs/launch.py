@@ -9,8 +9,11 @@ from element_rl.runs.folder import RunFolder
 from element_rl.runs.kinds import stored_settings
 from element_rl.runs.provenance import config_difference
 
-COVERAGE = ("bounds", "axes", "cells", "unit", "start")  # what config.json says of the map
-MAY_DIFFER = ("steps", "out", "resume")  # settings with which every run may be continued
+# what config.json says of the map, and besides of one without bounds and of other cells
+COVERAGE = ("bounds", "axes", "cells", "unit", "start")
+GROWN = ("coverage_of", "coverage_cell_size")
+# settings with which every run may be continued
+MAY_DIFFER = ("steps", "out", "resume", "env_timeout", "devices")
 
 
 def create_run(
@@ -44,6 +47,12 @@ def reopen_run(
 
 
 def coverage_facts(spec: Any) -> dict[str, Any]:
-    """What config.json keeps of an environment's map, by which visits are counted and drawn."""
+    """What config.json keeps of an environment's map, by which visits are counted and drawn, and
+    where there is none, of the cells that coverage counts."""
     names = [f"coverage_{name}" for name in COVERAGE if hasattr(spec, f"coverage_{name}")]
-    return {name: getattr(spec, name) for name in names}
+    facts = {name: getattr(spec, name) for name in names}
+    if getattr(spec, "grown_axes", 0):
+        facts |= {name: getattr(spec, name) for name in GROWN}
+        if spec.other_cells is not None:
+            facts["coverage_cells_of"] = spec.other_cells.described
+    return facts

@@ -93,13 +93,17 @@ class Entries(dict[str, Any]):
 
 
 def write_arrays(
-    path: Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
+    path: Path,
+    arrays: Mapping[str, np.ndarray],
+    metadata: Mapping[str, str] | None = None,
+    durable: bool = True,
 ) -> None:
     """Writes named arrays of numbers, with optional text beside them, as one safetensors file."""
     write_atomically(
         path,
         lambda temporary: write_arrays_directly(temporary, arrays, metadata),
         num_bytes(arrays),
+        durable,
     )
 
 
@@ -123,12 +127,16 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_atomically(
-    path: Path, write: Callable[[Path], Any], needed_bytes: int | None = None
+    path: Path,
+    write: Callable[[Path], Any],
+    needed_bytes: int | None = None,
+    durable: bool = True,
 ) -> None:
     """`write` fills a file of another name in the same folder, which then takes the place of
     `path`.
 
-    Folders are made as needed. On failure nothing is left and the old file is as it was.
+    Folders are made as needed. On failure nothing is left and the old file is as it was. A file
+    that is not `durable` may be lost when the power fails; nobody waits for the disk then.
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise FileError(
@@ -139,9 +147,11 @@ def write_atomically(
     with removing_on_failure(temporary, path, needed_bytes):
         path.parent.mkdir(parents=True, exist_ok=True)
         write(temporary)
-        sync(temporary)
+        if durable:
+            sync(temporary)
         os.replace(temporary, path)
-        sync(path.parent)
+        if durable:
+            sync(path.parent)
 
 
 def append(path: Path, data: bytes) -> None:

@@ -2,6 +2,7 @@
 
 create_locked    a new file that one of several processes makes, and holds from its first moment
 locked           a file that is there already
+is_locked        whether a process holds a file just now
 """
 
 import contextlib
@@ -21,6 +22,8 @@ except ImportError:  # Windows
 
 
 WITHOUT_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # of file systems that have none
+# seconds; who asks `is_locked` is done in microseconds, unless the system lets it wait just then
+GLANCE = 5.0
 
 
 def create_locked(path: Path, text: str) -> int:
@@ -76,13 +79,15 @@ def locked(path: Path, wait_seconds: float = 0.0) -> Iterator[None]:
 
     BlockingIOError if it is another's for longer.
     """
-    deadline = time.monotonic() + wait_seconds
+    began = time.monotonic()
     while True:
         with path.open("r+b" if os.access(path, os.W_OK) else "rb") as file:
             try:
                 _lock(file.fileno())
             except BlockingIOError:
-                if time.monotonic() >= deadline:
+                # a file that somebody only looks at, as `is_locked` does, is not taken
+                patience = wait_seconds if _is_held(file.fileno()) else max(wait_seconds, GLANCE)
+                if time.monotonic() >= began + patience:
                     raise
             else:
                 # Whoever had it may have removed it meanwhile: then the lock is on a file that
@@ -91,7 +96,30 @@ def locked(path: Path, wait_seconds: float = 0.0) -> Iterator[None]:
                     yield
                     return
                 continue
-        time.sleep(0.2)
+        time.sleep(0.05)
+
+
+def is_locked(path: Path) -> bool | None:
+    """Whether a process holds the file, on its own or on another machine that shares the lock; None
+    where files cannot be locked. Who asks is in nobody's way."""
+    with path.open("rb") as file:
+        return _is_held(file.fileno())
+
+
+def _is_held(descriptor: int) -> bool | None:
+    if fcntl is None:
+        return None
+    try:
+        # shared: several who ask at the same moment do not take each other for the holder
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError as error:
+        if error.errno not in WITHOUT_LOCKS:
+            raise
+        return None
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return False
 
 
 def _lock(descriptor: int) -> None:

@@ -61,13 +61,19 @@ def options_of(
     return options
 
 
-def named_values(option: str, pairs: Sequence[str], example: str) -> dict[str, Any]:
+def named_values(
+    option: str, pairs: Sequence[str], example: str, dotted: bool = False
+) -> dict[str, Any]:
     """NAME=VALUE pairs given with an option, their values read as JSON; a word that is no JSON
-    stays a string."""
+    stays a string. `dotted`: a name may say whose it is, as in rnd.learning_rate=1e-3."""
     parsed = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
-        if not equals or not name.isidentifier():
+        *whose, plain = name.split(".") if dotted else [name]
+        named = plain.isidentifier() and all(
+            part.replace("-", "_").isidentifier() for part in whose
+        )
+        if not equals or not named or len(whose) > 1:
             raise ValueError(f"{option} takes NAME=VALUE pairs, e.g. {example}; got {pair!r}.")
         try:
             value = json.loads(text if text not in ("True", "False") else text.lower())

@@ -55,6 +55,25 @@ def arrays_to_tree(template: Any, arrays: Mapping[str, np.ndarray], prefix: str 
     return jax.tree.unflatten(jax.tree.structure(template), leaves)
 
 
+def as_long_as(
+    template: Any, arrays: Mapping[str, np.ndarray], prefix: str, grows: str = "memory/"
+) -> Any:
+    """The template with room for stored arrays that have outgrown it: memories, which are leaves
+    with `grows` in their names. A leaf that is shorter in one axis is padded there with zeros."""
+
+    def padded(name: str, leaf: Any) -> Any:
+        stored = arrays.get(name)
+        if grows not in name or stored is None or stored.ndim != leaf.ndim:
+            return leaf
+        more = [have - want for have, want in zip(stored.shape, leaf.shape, strict=True)]
+        if sorted(more)[:-1] != [0] * (len(more) - 1) or max(more, default=0) <= 0:
+            return leaf
+        return jax.numpy.pad(leaf, [(0, extra) for extra in more])
+
+    leaves = [padded(name, leaf) for name, leaf in _named_leaves(template, prefix)]
+    return jax.tree.unflatten(jax.tree.structure(template), leaves)
+
+
 def _restored(name: str, leaf: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     wanted = np.asarray(leaf) if isinstance(leaf, bool | int | float) else leaf
     wanted = jax.random.key_data(leaf) if _is_key(leaf) else wanted
@@ -70,6 +89,9 @@ def _restored(name: str, leaf: Any, arrays: Mapping[str, np.ndarray]) -> Any:
         return stored.copy()[()] if isinstance(leaf, np.generic) else stored.copy()
     # A copy: a JAX array that borrowed NumPy's memory could not be donated.
     restored = jax.numpy.array(stored)
+    sharding = getattr(leaf, "sharding", None)  # shapes alone have none
+    if sharding is not None and len(sharding.device_set) > 1:
+        restored = jax.device_put(restored, sharding)  # one leaf at a time is whole on one device
     return (
         jax.random.wrap_key_data(restored, impl=jax.random.key_impl(leaf))
         if _is_key(leaf)

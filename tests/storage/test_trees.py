@@ -11,7 +11,7 @@ import optax
 import pytest
 
 from element_rl.storage.files import read_arrays, write_arrays
-from element_rl.storage.trees import arrays_to_tree, tree_to_arrays
+from element_rl.storage.trees import arrays_to_tree, as_long_as, tree_to_arrays
 
 
 class State(NamedTuple):
@@ -75,3 +75,23 @@ def test_trees_that_do_not_fit_are_named() -> None:
         arrays_to_tree({"a": jnp.ones((2, 3))}, arrays, "net")
     with pytest.raises(ValueError, match=r"both called 'a/b'"):
         tree_to_arrays({"a": {"b": jnp.ones(1)}, "a/b": jnp.ones(1)})
+
+
+def test_a_template_is_as_long_as_what_outgrew_it() -> None:
+    """Memories only, and along one axis; what is shorter, or of another shape, stays to be padded
+    or refused."""
+    template = {
+        "memory": {"states": jnp.ones((2, 4, 3)), "size": jnp.zeros(2, jnp.int32)},
+        "other": jnp.zeros((2, 4)),
+    }
+
+    def shape_of(shape: tuple[int, ...]) -> tuple[int, ...]:
+        stored = {"t/memory/states": np.zeros(shape), "t/other": np.zeros((2, 9))}
+        made = as_long_as(template, stored, "t")
+        assert made["other"].shape == (2, 4)
+        assert made["memory"]["size"].shape == (2,)
+        return made["memory"]["states"].shape
+
+    assert shape_of((2, 9, 3)) == (2, 9, 3)
+    for other in ((2, 4, 3), (2, 3, 3), (2, 9, 4), (9, 3)):
+        assert shape_of(other) == (2, 4, 3)

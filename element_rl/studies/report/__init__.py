@@ -6,7 +6,7 @@
     html_tables.py  tables that can be sorted
     drawings.py     what the scripts draw: curves, maps, paths and points, in few bytes
     figures.py      the same as PNG and SVG files
-    page/           the template, its style and its scripts
+    page/           the template, and the scripts that `element_rl.pages` does not have
 
 Everything comes from results.json, or from a run's folder. The page may load nothing from anywhere
 and run no script but its own: its content security policy says so to the browser. Text from the
@@ -21,6 +21,7 @@ from importlib import resources
 from pathlib import Path
 from string import Template
 
+from element_rl.pages import colour_variables, script_of, shared_file
 from element_rl.plots.style import COLOURS
 from element_rl.runs.folder import RunFolder
 from element_rl.storage.files import to_json, write_text
@@ -32,7 +33,8 @@ from element_rl.studies.report.run_results import run_facts, run_results
 from element_rl.studies.report.sections import body, text
 
 # later ones use earlier ones
-SCRIPTS = ("drawing.js", "curves.js", "maps.js", "planes.js", "tables.js", "start.js")
+SHARED_SCRIPTS = ("drawing.js", "curves.js", "maps.js", "tables.js")
+OWN_SCRIPTS = ("planes.js", "start.js")
 
 
 def write_everything(results: Results, folder: Path) -> None:
@@ -61,12 +63,12 @@ def write_run_report(run: RunFolder, out: Path | None = None) -> Path:
 def page(results: Results, facts: Mapping[str, str] | None = None) -> str:
     """The whole page. `facts` stand below its title, where it is not a study's."""
     colours = colour_indices(results)
-    script = f'"use strict";\n(() => {{\n{"".join(_template(name) for name in SCRIPTS)}}})();'
+    script = script_of(*map(shared_file, SHARED_SCRIPTS), *map(_template, OWN_SCRIPTS))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return Template(_template("page.html")).substitute(
         title=text(results.title),
         colours=_colour_rules(max(colours.values())),
-        style=_template("page.css"),
+        style=shared_file("page.css"),
         body=body(results, colours, facts),
         data=embedded_json(drawings(results, colours)),
         script=script,
@@ -83,12 +85,11 @@ def embedded_json(value: object) -> str:
 
 def _colour_rules(highest: int) -> str:
     """The series colours as CSS variables, and a class for every index in use."""
-    variables = " ".join(f"--series-{index}: {colour};" for index, colour in enumerate(COLOURS))
     classes = "\n".join(
         f".series-{index} {{ background: var(--series-{index % len(COLOURS)}); }}"
         for index in range(highest + 1)
     )
-    return f":root {{ {variables} }}\n{classes}"
+    return f"{colour_variables()}\n{classes}"
 
 
 def _template(name: str) -> str:

@@ -16,12 +16,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import matplotlib
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
+from element_rl.pages import palette
 from element_rl.plots.planes import visited_part
-from element_rl.plots.style import COLOURS
 from element_rl.studies.engine.results import Curves, Map, Paths, Results, Scatter
 from element_rl.studies.report.figures import REFERENCE, series_styles
 
@@ -34,15 +33,9 @@ LEAST_ASPECT = 0.4  # of the part of a map that is shown, where its bounds allow
 
 def drawings(results: Results, colours: Mapping[str, int]) -> dict[str, Any]:
     """Everything to draw, ready for JSON."""
-    viridis = (
-        (matplotlib.colormaps["viridis"](np.linspace(0, 1, 256))[:, :3] * 255)
-        .round()
-        .astype(np.uint8)
-    )
     return {
+        **palette(),
         "colours": dict(colours),
-        "seriesColours": len(COLOURS),
-        "viridis": viridis.tobytes().hex(),
         "curves": [_curves(item) for item in results.curves],
         "maps": [_map_group(maps) for maps in results.map_groups()],
         "paths": [_paths(item) for item in results.paths],

@@ -12,11 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from element_rl.pages import QUANTITIES
 from element_rl.plots.lines import BAND, POINTS, by_seed, is_logged
 from element_rl.plots.maps import recorded_episodes
+from element_rl.rewards.expression import names_in
 from element_rl.runs.folder import RunFolder
 from element_rl.runs.metrics_log import FINAL_SHARE
 from element_rl.runs.provenance import hardware_text, versions_text
+from element_rl.runs.visits import counted, has_map
 from element_rl.storage.files import FileError, read_json_object, to_json
 from element_rl.storage.settings import options_of
 from element_rl.studies.engine.analysis import mean_of
@@ -25,22 +28,6 @@ from element_rl.studies.engine.maps import episode_paths, visits_map
 from element_rl.studies.engine.results import COUNTED, Curves, Map, Paths, Results, Series, Table
 from element_rl.studies.report.figures import REFERENCE
 
-# columns of the metrics that are drawn, if anything was logged in them → what stands along the axis
-QUANTITIES = {
-    "coverage": "coverage (cells)",
-    "furthest": "furthest place",
-    "episodic_entropy": "episodic entropy (bits)",
-    "entropy_saturation": "entropy / its ceiling",
-    "episode_length": "episode length (steps)",
-    "extrinsic_return": "task return",
-    "reward_episodic": "mean episodic reward",
-    "reward_lifelong": "mean lifelong reward",
-    "memory_size": "remembered states",
-    "policy_entropy": "policy entropy",
-    "temperature": "temperature",
-    "critic_loss": "critic loss",
-    "actor_loss": "actor loss",
-}
 PER_SEED = {  # of a summary → the heading of its column
     "coverage": "coverage (cells)",
     "furthest": "furthest",
@@ -65,7 +52,7 @@ def run_results(run: RunFolder) -> Results:
         question=f"The run {run.path.resolve().name}: where its agents have been, and what they "
         "measured on the way.",
         scale="",
-        command=_command(run),
+        command=command_of(run),
         cells=(),
         findings=_findings(run, summary),
         notes=_notes(summary),
@@ -155,7 +142,7 @@ def _summary_tables(summary: dict[str, Any]) -> tuple[Table, ...]:
     if not summary:
         return ()
     headings = {
-        name: heading
+        name: heading.replace("(cells)", f"({counted(summary)})")
         for name, heading in PER_SEED.items()
         if any(value is not None for value in summary.get(name) or [])
     }
@@ -193,7 +180,7 @@ def _evaluation_tables(run: RunFolder) -> tuple[Table, ...]:
 def _curves(run: RunFolder, summary: dict[str, Any]) -> tuple[Curves, ...]:
     metrics = run.read_metrics()
     drawn = []
-    for column, label in QUANTITIES.items():
+    for column, label in _quantities(run).items():
         if not is_logged(metrics, column):
             continue
         series = [_series(run.config["reward"], metrics, column)]
@@ -209,6 +196,10 @@ def _curves(run: RunFolder, summary: dict[str, Any]) -> tuple[Curves, ...]:
     return tuple(drawn)
 
 
+def _quantities(run: RunFolder) -> dict[str, str]:
+    return QUANTITIES | {"coverage": f"coverage ({counted(run.config)})"}
+
+
 def _series(label: str, metrics: dict[str, np.ndarray], column: str) -> Series:
     """Mean and range over the seeds that have a value."""
     steps, values = by_seed(metrics, column)
@@ -219,7 +210,7 @@ def _series(label: str, metrics: dict[str, np.ndarray], column: str) -> Series:
 def _maps(run: RunFolder) -> tuple[Map, ...]:
     """All seeds together and, where there are several, some alone."""
     steps = run.checkpoint_steps()
-    if not run.config.get("coverage_bounds") or not steps:
+    if not has_map(run.config) or not steps:
         return ()
     first, count = run.config["settings"]["seed"], run.config["settings"]["seeds"]
     shown = {
@@ -237,7 +228,7 @@ def _maps(run: RunFolder) -> tuple[Map, ...]:
 
 def _paths(run: RunFolder) -> tuple[Paths, ...]:
     """Episodes of the checkpoints' policies, as `element evaluate` recorded them."""
-    found = recorded_episodes(run) if run.config.get("coverage_bounds") else {}
+    found = recorded_episodes(run) if has_map(run.config) else {}
     title = "Episodes of the policies of its checkpoints"
     return (episode_paths(run, "paths", title, found),) if found else ()
 
@@ -255,11 +246,12 @@ def _provenance(summary: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _command(run: RunFolder) -> str:
-    """With every setting that is not the default, also those that were decided for this run."""
+def command_of(run: RunFolder) -> str:
+    """The command line of a run, with every setting that is not the default, also those that were
+    decided for this run."""
     settings, kind = dict(run.config["settings"]), kind_of_run(run)
     env = settings.pop("env")
-    if kind is VECTORS and settings["reward"] != "element":
+    if kind is VECTORS and "element" not in names_in(settings["reward"]):
         settings = {
             name: value for name, value in settings.items() if name not in SETTINGS_OF_ELEMENT
         }

@@ -1,12 +1,14 @@
 // Curves: lines with bands, a legend that hides them, and a cursor that reads all of them at one x. Beside them a column
-// of points for each line: where its seeds end.
+// of points for each line: where its seeds end. A line may bring the lines of its seeds, which stand for the band, and its
+// own colour and dashes. `fromZero`: x begins at 0, and y where nothing is negative. `until`: x goes so far at least.
 
 const COLUMN = 8; // pixels from one column of points to the next
 
+// Returns a function that draws again what has become of the same lines.
 function drawCurves(host, data) {
-  const colours = data.series.map((series) => DATA.colours[series.label]);
+  const colours = data.series.map((series) => series.colour ?? DATA.colours[series.label]);
   const entries = data.series.map((series, i) => ({
-    label: series.label, colour: seriesColour(colours[i]), dashes: seriesDashes(colours[i]),
+    label: series.label, colour: seriesColour(colours[i]), dashes: series.dashes ?? seriesDashes(colours[i]),
   }));
   const hidden = legend(host, entries, () => redraw());
   const help = `${data.title}: ${data.yLabel} over ${data.xLabel}. Left and right arrow keys read the values.`;
@@ -25,12 +27,15 @@ function drawCurves(host, data) {
     const ending = series.filter((line) => line.ends.length);
     const limits = [padded(range([stops]), 0.0), padded(range(values), 0.04)];
     if (range(values)[0] >= 0) limits[1][0] = Math.max(0, limits[1][0]); // no ticks below 0 for what cannot be negative
+    if (data.fromZero) limits[0][0] = Math.min(0, limits[0][0]);
+    if (data.until) limits[0][1] = Math.max(data.until, limits[0][1]);
+    if (data.fromZero && range(values)[0] >= 0) limits[1][0] = 0;
     if (limits[0][0] === limits[0][1]) limits[0] = padded(limits[0], 0.1);
     const [low, high] = limits[1];
     if (data.counts && high - low < 2) limits[1] = [Math.floor(low), Math.ceil(high)]; // so there are whole numbers to write
     const whole = { x: stops.every(Number.isInteger), y: data.counts };
     axes = drawAxes(chart, { ...data, width, height, limits, label: data.title, whole, margin: 10 + COLUMN * ending.length });
-    for (const line of series) drawBand(axes, line);
+    for (const line of series) (line.seeds ? drawSeeds : drawBand)(axes, line);
     for (const line of series) drawLine(axes, line);
     ending.forEach((line, column) => drawEnds(axes, line, column));
     axes.cursor = svg("g", { class: "cursor" }, axes.root);
@@ -80,6 +85,7 @@ function drawCurves(host, data) {
     event.preventDefault();
     moveTo(target);
   });
+  return redraw;
 }
 
 // Runs of points without a gap.
@@ -98,6 +104,15 @@ function drawBand(axes, line) {
     const upper = piece.map(([x, , high]) => `${axes.x(x).toFixed(1)},${axes.y(high).toFixed(1)}`);
     const lower = piece.map(([x, low]) => `${axes.x(x).toFixed(1)},${axes.y(low).toFixed(1)}`).reverse();
     svg("polygon", { class: "band", points: [...upper, ...lower].join(" "), style: `fill:${line.entry.colour}` }, axes.root);
+  }
+}
+
+// A seed has no value where none of its episodes ended: its line goes on to the next.
+function drawSeeds(axes, line) {
+  for (const seed of line.seeds) {
+    const known = line.x.map((x, i) => [x, seed[i] ?? null]).filter(([, value]) => value !== null);
+    const points = known.map(([x, value]) => `${axes.x(x).toFixed(1)},${axes.y(value).toFixed(1)}`);
+    svg("polyline", { class: "seed", points: points.join(" "), style: `stroke:${line.entry.colour}` }, axes.root);
   }
 }
 

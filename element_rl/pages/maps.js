@@ -113,16 +113,21 @@ function addSlider(controls, group, chosen) {
   show(last);
 }
 
-// A strip of the colours with a few values below it, and what the other marks are.
+// A strip of the colours with a few values below it, and what the other marks are. Returns a function that writes the values
+// again.
 function addColourBar(controls, group, maps) {
   const key = html("div", { class: "key" }, controls);
   const bar = html("div", { class: "bar" }, key);
   html("span", { class: "label" }, bar, group.valueLabel + (group.logarithmic ? " (log scale)" : ""));
   const canvas = html("canvas", { width: LEVELS, height: 1, "aria-hidden": "true" }, bar);
   const numbers = html("div", { class: "numbers" }, bar);
-  for (const share of [0, 0.5, 1]) {
-    html("span", {}, numbers, roundText(levelValue(group, 1 + share * (LEVELS - 1)), group.logarithmic ? 2 : 3));
-  }
+  const writeNumbers = () => {
+    numbers.replaceChildren();
+    for (const share of [0, 0.5, 1]) {
+      html("span", {}, numbers, roundText(levelValue(group, 1 + share * (LEVELS - 1)), group.logarithmic ? 2 : 3));
+    }
+  };
+  writeNumbers();
   if (maps.some((map) => map.start)) html("span", { class: "mark start-mark" }, key, "start");
   if (maps.some((map) => map.walls)) html("span", { class: "mark wall-mark" }, key, "wall");
   drawWhenSized(bar, () => {
@@ -131,6 +136,7 @@ function addColourBar(controls, group, maps) {
     for (let level = 1; level <= LEVELS; level++) picture.data.set([...levelColour(level), 255], 4 * (level - 1));
     context.putImageData(picture, 0, 0);
   });
+  return writeNumbers;
 }
 
 function levelValue(group, level) {
@@ -158,7 +164,9 @@ function cellText(group, map, frame, column, row) {
     const [low, high] = map.limits[axis];
     return roundText(low + (at / count) * (high - low), 3);
   });
-  const value = level === WALL ? "wall" : level === 0 ? "nothing" : roundText(levelValue(group, level), 2);
+  const counted = map.counts?.[row * map.columns + column]; // exactly, where it is known
+  const known = counted === undefined ? () => roundText(levelValue(group, level), 2) : () => numberText(counted);
+  const value = level === WALL ? "wall" : level === 0 ? "nothing" : known();
   return `(${x}, ${y}): ${value}`;
 }
 
