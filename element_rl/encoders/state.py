@@ -91,7 +91,11 @@ class Units(eqx.Module):
 
 
 class StateEncoder(eqx.Module):
-    """Call it with one observation and its position; `vmap` it over many."""
+    """Call it with one observation and its position; `vmap` it over many.
+
+    It looks at as many columns as it was made for. What an observation has after these is a latent
+    (`envs.latents`), which is no part of where the agent is.
+    """
 
     embed: RandomMLP
     # first and last+1 column of the observation; equal when none
@@ -102,6 +106,7 @@ class StateEncoder(eqx.Module):
         self, observation: Float[Array, " O"], position: Float[Array, " C"]
     ) -> Float[Array, " D"]:
         """The state: what entropy and novelty are measured on."""
+        observation = observation[: self.embed.weights[0].shape[1]]
         first, last = self.orientation
         orientation = observation[first:last]
         if self.units is None:
@@ -135,7 +140,7 @@ def make_state_encoder(
 def _units(embed: RandomMLP, orientation: tuple[int, int], warm_up: WarmUp) -> Units:
     """The units in which two states of an episode of the warm-up are at a mean squared distance
     of 1."""
-    rows = warm_up.observation.astype(np.float64)
+    rows = warm_up.observation[:, : embed.weights[0].shape[1]].astype(np.float64)
     mean, deviation = rows.mean(axis=0), rows.std(axis=0)
     # What rounding leaves of a constant is no deviation; a column that never moved keeps its unit.
     deviation = np.where(deviation > 1e-6 * np.maximum(np.abs(mean), 1e-3), deviation, 1.0)

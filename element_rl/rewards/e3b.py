@@ -31,8 +31,8 @@ Departures from the paper and its code:
 3. φ is trained on the replay batches SAC learns from, one step per update, not on the rollouts of
    PPO or IMPALA.
 4. Observations are vectors: an MLP with as many hidden units as features takes the place of a
-   residual network, and the inverse model has a squared error in the place of a softmax. Its head
-   has one hidden layer of 256 units, as there.
+   residual network, and of continuous actions the inverse model has a squared error in the place
+   of a softmax. Its head has one hidden layer of 256 units, as there.
 5. The standard deviation, where used, is that of each agent's bonuses, each counted once, when its
    episode ends.
 6. Habitat's weight of 0.1 is left out: with no other reward beside it, it is but a unit.
@@ -111,6 +111,7 @@ class E3bReward:
             config.feature_dim,
             config.encoder_sizes,
             config.head_sizes,
+            spec.chooses,
         )
         return E3bState(inverse_model, _optimiser(config).init(inverse_model), empty_moments())
 

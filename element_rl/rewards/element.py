@@ -131,6 +131,7 @@ class ElementReward:
     """The reward of the paper, for one agent; populations `vmap` it."""
 
     name: ClassVar[str] = "element"
+    keeps_scale: ClassVar[bool] = True  # its terms are scaled to [0, 1]
     config: ElementConfig = field(default_factory=ElementConfig)
 
     @property
@@ -224,13 +225,14 @@ class ElementReward:
         state: ElementState,
         episode: Episode,
         neighbour_distances: Float[Array, "T K"] | None = None,
+        measured: Float[Array, " T"] | None = None,
     ) -> tuple[ElementState, dict[str, Array]]:
         """Entropy of the episode, distances to the memory as it is, then the memory with the
         episode's states.
 
         A memory on the host cannot be asked here: its answer is given as `neighbour_distances`.
         """
-        entropy = self.entropy_shares(episode)
+        entropy = self.measure(episode) if measured is None else measured
         distances = (
             element_memory.query(self.config, state.memory, episode.state)
             if neighbour_distances is None
@@ -353,6 +355,10 @@ class ElementReward:
             return kde_entropy(episode.state, self.config.bandwidth, episode.mask)
         neighbours, floor = self.config.estimator_neighbours, self.config.knn_floor
         return knn_entropy(episode.state, neighbours, episode.mask, floor)
+
+    def measure(self, episode: Episode) -> Float[Array, " T"]:
+        """All that depends on nothing but the episode: `entropy_shares`."""
+        return self.entropy_shares(episode)
 
     def entropy_shares(self, episode: Episode) -> Float[Array, " T"]:
         """What each transition is paid of H(τ): their mean is H(τ), however it is shared."""

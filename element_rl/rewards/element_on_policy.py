@@ -109,6 +109,8 @@ class RolloutTerms(NamedTuple):
 class OnPolicyElement:
     """The `Bonus` of one agent or of several: each has its own state, and none is shared."""
 
+    keeps_scale = True  # its terms are scaled to [0, 1]
+
     def __init__(
         self, config: OnPolicyElementConfig, spec: RewardSpec, name: str = "element"
     ) -> None:

@@ -69,6 +69,7 @@ class PrintedElementReward:
     """The reward of the paper as printed, for one agent; populations `vmap` it."""
 
     name: ClassVar[str] = "element-paper"
+    keeps_scale: ClassVar[bool] = True  # its terms are scaled to [0, 1]
     config: ElementConfig = field(default_factory=printed)
 
     def __post_init__(self) -> None:
@@ -129,6 +130,7 @@ class PrintedElementReward:
         state: PrintedState,
         episode: Episode,
         neighbour_distances: Float[Array, "T K"] | None = None,
+        measured: Float[Array, ""] | None = None,
     ) -> tuple[PrintedState, dict[str, Array]]:
         """Lines 10 to 17 of Algorithm 3: H(τ) for every state, and the graph with those of the
         episode that a window takes in."""
@@ -137,8 +139,13 @@ class PrintedElementReward:
         memory = graph.insert(
             state.memory, entering.states, entering.values, entering.number, self.config.graph
         )
-        noted = jnp.full(episode.mask.shape, self._element.episode_entropy(episode))
+        entropy = self.measure(episode) if measured is None else measured
+        noted = jnp.full(episode.mask.shape, entropy)
         return state._replace(memory=memory), {"episode_entropy": noted}
+
+    def measure(self, episode: Episode) -> Float[Array, ""]:
+        """H(τ)."""
+        return self._element.episode_entropy(episode)
 
     def entering(self, episode: Episode) -> Entering:
         return self._element.entering(episode)

@@ -22,6 +22,7 @@ class ExtrinsicReward:
     """What the environment says, times a scale."""
 
     name: ClassVar[str] = "extrinsic"
+    keeps_scale: ClassVar[bool] = True  # the task's own unit
     config: ExtrinsicConfig = field(default_factory=ExtrinsicConfig)
 
     @property

@@ -26,7 +26,8 @@ in the URL benchmark.
 Departures:
 1. SAC instead of A3C: all parts learn from replayed batches, one step per SAC step, and the bonus
    of a transition is computed anew whenever it is sampled.
-2. Actions are continuous: L_I is a squared error over tanh outputs, not a cross-entropy.
+2. Of continuous actions L_I is a squared error over tanh outputs; of a choice it is the paper's
+   cross-entropy.
 3. Observations are vectors: φ has two layers of 256 ReLU units and a linear one where the original
    has four convolutions with ELU. The URL benchmark has no φ for vectors (it predicts the
    observation itself), hidden layers of 1024, and unsquared distances in both losses with equal
@@ -36,7 +37,7 @@ Departures:
 5. Layers start as `element_rl.mlp` says.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple
 
@@ -80,6 +81,23 @@ class CuriosityModels(NamedTuple):
     inverse: InverseModel  # φ and g
     forward: MLP  # f
 
+    @staticmethod
+    def create(
+        key: PRNGKeyArray,
+        spec: RewardSpec,
+        feature_dim: int,
+        encoder_sizes: Sequence[int],
+        inverse_sizes: Sequence[int],
+        forward_sizes: Sequence[int],
+    ) -> "CuriosityModels":
+        inverse_key, forward_key = jax.random.split(key)
+        dims = (spec.observation_dim, spec.action_dim, feature_dim)
+        inputs = feature_dim + spec.action_dim
+        return CuriosityModels(
+            InverseModel.create(inverse_key, *dims, encoder_sizes, inverse_sizes, spec.chooses),
+            MLP.create(forward_key, (inputs, *forward_sizes, feature_dim)),
+        )
+
 
 class IcmState(NamedTuple):
     """What the reward of one agent knows."""
@@ -103,19 +121,9 @@ class IcmReward:
         return {}
 
     def init(self, key: PRNGKeyArray, spec: RewardSpec) -> IcmState:
-        inverse_key, forward_key = jax.random.split(key)
-        config, features, actions = self.config, self.config.feature_dim, spec.action_dim
-        models = CuriosityModels(
-            inverse=InverseModel.create(
-                inverse_key,
-                spec.observation_dim,
-                actions,
-                features,
-                config.encoder_sizes,
-                config.inverse_sizes,
-            ),
-            forward=MLP.create(forward_key, (features + actions, *config.forward_sizes, features)),
-        )
+        config = self.config
+        sizes = (config.encoder_sizes, config.inverse_sizes, config.forward_sizes)
+        models = CuriosityModels.create(key, spec, config.feature_dim, *sizes)
         return IcmState(models, optax.adam(config.learning_rate).init(models))
 
     def observe(self, state: IcmState, episode: Episode) -> tuple[IcmState, dict[str, Array]]:

@@ -13,13 +13,19 @@ A reward may offer more, and whoever uses rewards asks for that, never for their
 
     HasMemory     it keeps states in a lifelong memory
     Remembers     so it does, and notes change when states enter it
+    Measures      part of what it notes of an episode depends on nothing but the episode
     Compares      it keeps a pool of transitions, and takes a transition with the same bits for the
                   same one
     SeesEntropy   it is paid for the entropy of episodes, and can say where that is blind
     Windowed      states enter its memory in certain windows of the run only
+    KeepsScale    the size of its values means something, and sums leave it as it is
+    NeedsLatent   it pays a policy for following a random vector z, which the policy must be told
+
+Sums and products of rewards (`composite`) can do what their rewards can; a further capability needs
+a line in `composite_capabilities`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -44,6 +50,7 @@ class RewardSpec:
     state_dim: int
     max_episode_steps: int
     total_steps: int  # environment steps per agent of the whole run, to size memories
+    chooses: bool = False  # actions are one-hot vectors of a choice, and told with a softmax
 
 
 @runtime_checkable
@@ -158,6 +165,19 @@ class Remembers(HasMemory, Protocol):
 
 
 @runtime_checkable
+class Measures(Protocol):
+    """A reward that can say beforehand what it makes of an episode alone, such as its entropy.
+
+    Whoever has several episodes to observe may then measure them together; their states enter
+    memories one after the other.
+    """
+
+    def measure(self, episode: Episode) -> Any:
+        """What `observe` takes as `measured`, and computes itself where it is not given."""
+        ...
+
+
+@runtime_checkable
 class Compares(Protocol):
     """A reward that compares transitions with a pool of others."""
 
@@ -205,9 +225,72 @@ class Windowed(Protocol):
         ...
 
 
+@runtime_checkable
+class KeepsScale(Protocol):
+    """A reward, on transitions or on rollouts, of a known size: within [0, 1] or near it, or in the
+    task's own unit. In a sum it is not divided by its recent deviation, unless that is asked for.
+    """
+
+    keeps_scale: bool
+
+
+def keeps_scale(reward: Any) -> bool:
+    """Whether the size of a reward means something."""
+    return isinstance(reward, KeepsScale) and reward.keeps_scale
+
+
+class Latent(NamedTuple):
+    """z, a random vector that a policy is told in the last columns of its observations.
+
+    `envs.latents` says what the kinds are, and appends them.
+    """
+
+    dim: int
+    kind: Literal["sphere", "choice"] = "sphere"
+    every: int | None = None  # steps until it is drawn anew; None: with every episode
+
+    @property
+    def option(self) -> str:
+        """What an environment is told to have it: `latent=…`."""
+        return ":".join(map(str, (self.kind, self.dim, *((self.every,) if self.every else ()))))
+
+
+@runtime_checkable
+class NeedsLatent(Protocol):
+    """A reward, on transitions or on rollouts, that may read z from the observations it is given.
+
+    A reward made of others forwards it: `latent_of` of whichever needs one.
+    """
+
+    @property
+    def latent(self) -> Latent | None:
+        """What z must be; None where it needs none."""
+        ...
+
+
+def latent_of(reward: Any) -> Latent | None:
+    """The latent that a reward needs; None for all others."""
+    return reward.latent if isinstance(reward, NeedsLatent) else None
+
+
 def remembering(reward: Reward) -> Remembers | None:
     """The reward as one that remembers; None for all others."""
     return reward if isinstance(reward, Remembers) else None
+
+
+def measuring(reward: Reward) -> Callable[[Episode], Any] | None:
+    """How a reward measures an episode; None for those that do not."""
+    return reward.measure if isinstance(reward, Measures) else None
+
+
+def enters_on_host(memory: Remembers, step: Int[np.ndarray, " T"]) -> Bool[np.ndarray, " T"]:
+    """Whether the states of these environment steps enter the memory that the caller keeps.
+
+    A reward with several memories, of which that is one, says so by a function of this name; for
+    all others it is their memory.
+    """
+    asked = getattr(memory, "enters_on_host", memory.enters)
+    return np.asarray(asked(step))
 
 
 def comparing(reward: Reward) -> Compares | None:

@@ -1,10 +1,11 @@
 """An encoder that keeps what the agent controls: features from which the action between two
 observations can be told.
 
-    φ(s), φ(s') → â,     L = E ‖a − â‖² / A
+    φ(s), φ(s') → â,     L = E ‖a − â‖² / A        coordinates of a Box, â by a tanh
+                         L = −E Σ a log â           a one-hot choice, â by a softmax
 
-(Pathak et al., 2017, for continuous actions.) ICM, APT, NGU and E3B look at the world through it;
-each trains its own.
+(Pathak et al., 2017: the second; the first is its form for continuous actions.) ICM, APT, NGU, E3B
+and RIDE look at the world through it; each trains its own.
 """
 
 from collections.abc import Sequence
@@ -20,11 +21,12 @@ from element_rl.mlp import MLP
 
 
 class InverseModel(eqx.Module):
-    """An encoder and a head that tells the action from two encodings. A pytree of arrays and of
-    nothing else."""
+    """An encoder and a head that tells the action from two encodings. A pytree of arrays, and of
+    whether actions are a choice."""
 
     encoder: MLP
     head: MLP
+    chooses: bool = eqx.field(static=True, default=False)
 
     @staticmethod
     def create(
@@ -34,11 +36,13 @@ class InverseModel(eqx.Module):
         feature_dim: int,
         encoder_sizes: Sequence[int],
         head_sizes: Sequence[int],
+        chooses: bool = False,
     ) -> "InverseModel":
         encoder_key, head_key = jax.random.split(key)
         return InverseModel(
             MLP.create(encoder_key, (observation_dim, *encoder_sizes, feature_dim)),
             MLP.create(head_key, (2 * feature_dim, *head_sizes, action_dim)),
+            chooses,
         )
 
     def features(self, observation: Float[Array, "B O"]) -> Float[Array, "B F"]:
@@ -47,11 +51,19 @@ class InverseModel(eqx.Module):
     def __call__(
         self, observation: Float[Array, "B O"], next_observation: Float[Array, "B O"]
     ) -> Float[Array, "B A"]:
-        """The action that led from one observation to the other, in (−1, 1)."""
+        """The action that led from one observation to the other, in (−1, 1); of a choice the
+        probabilities."""
+        outputs = self.outputs(observation, next_observation)
+        return jax.nn.softmax(outputs, axis=-1) if self.chooses else jnp.tanh(outputs)
+
+    def outputs(
+        self, observation: Float[Array, "B O"], next_observation: Float[Array, "B O"]
+    ) -> Float[Array, "B A"]:
+        """Of the head, before its tanh or softmax."""
         both = jnp.concatenate(
             [self.features(observation), self.features(next_observation)], axis=-1
         )
-        return jnp.tanh(self.head(both))
+        return self.head(both)
 
 
 def inverse_loss(
@@ -60,7 +72,11 @@ def inverse_loss(
     next_observation: Float[Array, "B O"],
     action: Float[Array, "B A"],
 ) -> Float[Array, ""]:
-    """Mean squared error of the action told, over batch and action dimensions."""
+    """Mean squared error of the action told, over batch and action dimensions; of a choice the mean
+    cross-entropy."""
+    if model.chooses:
+        told = jax.nn.log_softmax(model.outputs(observation, next_observation), axis=-1)
+        return -jnp.mean(jnp.sum(action * told, axis=-1))
     return jnp.mean((model(observation, next_observation) - action) ** 2)
 
 

@@ -4,6 +4,8 @@
     make_replay_reward("element", env="Hopper-v5", total_steps=…)  for a learner from a replay
     make_bonus("element", state_dim=32, total_steps=…, …)          for a learner from rollouts
 
+and each of them for sums and products, `"element + 0.5*rnd"` (`expression`, `composite`).
+
 A new reward is one file with a class that has a `config`, and one line in `REWARDS`. Where a run
 decides more than the reward's own settings, as ELEMENT's windows and memory, its line says how.
 """
@@ -17,6 +19,9 @@ from typing import Any, NamedTuple
 import jax
 
 from element_rl.rewards.apt import AptReward
+from element_rl.rewards.composite import Composite, composite
+from element_rl.rewards.composite_on_rollouts import composite_bonus
+from element_rl.rewards.disagreement import DisagreementReward
 from element_rl.rewards.e3b import E3bReward
 from element_rl.rewards.element import ElementReward
 from element_rl.rewards.element_config import (
@@ -29,15 +34,28 @@ from element_rl.rewards.element_config import (
 )
 from element_rl.rewards.element_on_policy import OnPolicyElement, OnPolicyElementConfig
 from element_rl.rewards.element_paper import PrintedElementReward, printed
+from element_rl.rewards.etd import EtdReward
+from element_rl.rewards.expression import (
+    Expression,
+    flat_options,
+    is_file_function,
+    options_of_each,
+    parsed,
+)
 from element_rl.rewards.extrinsic import ExtrinsicReward
 from element_rl.rewards.icm import IcmReward
-from element_rl.rewards.interface import Reward, RewardSpec, remembering
+from element_rl.rewards.interface import Latent, Reward, RewardSpec, latent_of, remembering
+from element_rl.rewards.metra import MetraReward
 from element_rl.rewards.ngu import NguReward
+from element_rl.rewards.noveld import NoveldReward
 from element_rl.rewards.on_rollouts import Bonus, LearningConfig, RewardBonus
 from element_rl.rewards.own_answers import with_checked_answers
+from element_rl.rewards.pseudo_counts import PseudoCountsReward
 from element_rl.rewards.re3 import Re3Reward
 from element_rl.rewards.recent_scale import recently_scaled
+from element_rl.rewards.ride import RideReward
 from element_rl.rewards.rise import RiseReward
+from element_rl.rewards.rle import RleReward
 from element_rl.rewards.rnd import RndReward
 from element_rl.rewards.whole_replay import with_pool
 
@@ -112,6 +130,13 @@ REWARDS: dict[str, Registered] = {
     "apt": Registered(AptReward),
     "icm": Registered(IcmReward),
     "e3b": Registered(E3bReward),
+    "disagreement": Registered(DisagreementReward),
+    "ride": Registered(RideReward),
+    "noveld": Registered(NoveldReward),
+    "pseudo-counts": Registered(PseudoCountsReward),
+    "etd": Registered(EtdReward),
+    "rle": Registered(RleReward),
+    "metra": Registered(MetraReward),
     "extrinsic": Registered(ExtrinsicReward),
 }
 NAMES = tuple(REWARDS)
@@ -120,15 +145,20 @@ INTRINSIC_NAMES = tuple(name for name in NAMES if name != "extrinsic")
 TRAINING_NAMES = (*NAMES, "random")  # what commands that train take; random acts and learns nothing
 REWARD_HELP = (  # of these commands' --reward
     f"What the agents learn from: {', '.join(INTRINSIC_NAMES)}, extrinsic (the task's own reward), "
-    "random (they act at random and learn nothing), or FILE.py:FUNCTION, a function of your own "
-    "that returns a reward."
+    "random (they act at random and learn nothing), FILE.py:FUNCTION, a function of your own that "
+    "returns a reward, or a sum of weighted products of these, such as 'element + 0.5*rnd' or "
+    "'ngu * rnd'."
 )
 
 
 def make_reward(name: str, env: str | None = None, **options: Any) -> Reward:
-    """A reward by name, or by FILE.py:FUNCTION. `env` chooses ELEMENT's settings for that robot;
-    options override settings."""
+    """A reward by name, by FILE.py:FUNCTION, or a sum of them. `env` chooses ELEMENT's settings for
+    that robot; options override settings. Those of a sum name their reward: rnd={…}."""
     check_name(name)
+    expression = parsed(name)
+    if expression.name is None:
+        return composite(*_composed(expression, options, lambda n, o: make_reward(n, env, **o)))
+    name = expression.name
     if is_own_reward(name):
         return _own_reward(name, options)
     registered = REWARDS[name]
@@ -149,6 +179,16 @@ def make_replay_reward(
     recent_scale: over its recent standard deviation; not for rewards that scale themselves.
     """
     check_name(name)
+    expression = parsed(name)
+    fit: dict[str, Any] = {"env": env, "total_steps": total_steps}
+    if expression.name is None:
+        return composite(
+            *_composed(
+                expression, options or {}, lambda n, o: make_replay_reward(n, options=o, **fit)
+            ),
+            whole_scale=recent_scale,
+        )
+    name = expression.name
     for_replay = None if is_own_reward(name) else REWARDS[name].for_replay
     if for_replay is None:
         made = make_reward(name, env, **options or {})
@@ -178,6 +218,16 @@ def make_bonus(
     vectors; `observation_dim` is given where episodes have observations beside their states.
     """
     check_name(name)
+    expression = parsed(name)
+    fit: dict[str, Any] = {
+        **{"state_dim": state_dim, "actions": actions, "observation_dim": observation_dim},
+        **{"max_episode_steps": max_episode_steps, "total_steps": total_steps, "env": env},
+    }
+    if expression.name is None:
+        return composite_bonus(
+            *_composed(expression, options or {}, lambda n, o: make_bonus(n, options=o, **fit))
+        )
+    name = expression.name
     steps = USUAL_STEPS if total_steps is None else total_steps
     spec = RewardSpec(observation_dim or state_dim, actions, state_dim, max_episode_steps, steps)
     own = is_own_reward(name)
@@ -197,35 +247,61 @@ def make_bonus(
     return RewardBonus(reward, spec, LearningConfig(**learning), name, learns_from_notes=own)
 
 
+def needed_latent(name: str, options: Options | None = None) -> Latent | None:
+    """What an agent must be told for this reward; None where it needs nothing."""
+    return None if name == "random" else latent_of(make_reward(name, **options or {}))
+
+
 def memory_kind(reward: Reward | None) -> MemoryKind | None:
     """Which memory a reward from `make_replay_reward` has, of those that ELEMENT chooses from; None
-    for all others."""
-    return reward.config.memory if isinstance(reward, ElementReward) else None
+    for all others. Of a sum, that of its first ELEMENT."""
+    members = reward.members if isinstance(reward, Composite) else (reward,)
+    kinds = (each.config.memory for each in members if isinstance(each, ElementReward))
+    return next(kinds, None)
 
 
 def check_name(name: str, choices: Sequence[str] = NAMES) -> None:
-    """Refuses what is neither a function in a file nor one of the names that can be chosen."""
-    if name not in choices and not is_own_reward(name):
-        listed = f"{', '.join(choices)}, or FILE.py:FUNCTION of your own"
-        raise ValueError(f"There is no reward called {name!r}; choose one of {listed}.")
+    """Refuses what is neither a function in a file nor one of the names that can be chosen, nor a
+    sum of such."""
+    expression = parsed(name)
+    rewards = choices if expression.name is not None else NAMES
+    for each in expression.names:
+        if each in rewards or is_own_reward(each):
+            continue
+        if each in TRAINING_NAMES and expression.name is None:
+            raise ValueError(f"{each} is no reward, and cannot be part of {name!r}.")
+        parts = f" in {name!r}" if expression.name is None else ""
+        listed = f"{', '.join(rewards)}, or FILE.py:FUNCTION of your own"
+        hint = " (A minus sign between rewards has spaces.)" if "-" in each else ""
+        raise ValueError(
+            f"There is no reward called {each!r}{parts}; choose one of {listed}.{hint}"
+        )
 
 
 def check_intrinsic(name: str) -> None:
     """Refuses what a learner of somebody's own has no use for."""
-    if name in TRAINING_NAMES and name not in INTRINSIC_NAMES:
+    if not set(parsed(name).names) - (set(TRAINING_NAMES) - set(INTRINSIC_NAMES)):
         raise ValueError(f"{name} is no intrinsic reward; leave this out instead.")
     check_name(name, INTRINSIC_NAMES)
 
 
 def is_own_reward(name: str) -> bool:
     """Whether a name means a function in a file of the user's."""
-    return name.rpartition(":")[0].endswith(".py")
+    return is_file_function(name) and parsed(name).name is not None
 
 
 def said(name: str, options: Options | None, older: bool = False) -> dict[str, Any]:
     """The options of a reward, with those that must be written down; `older`: as they were read
     from a folder, which may have been written before there was a choice."""
-    given = dict(options or {})
+    expression = parsed(name)
+    if expression.name is None:  # no folder of a sum is older
+        of_each = {
+            f"{reward.label}.{option}": value
+            for reward in expression.rewards
+            for option, value in SAID.get(reward.name, {}).items()
+        }
+        return {**of_each, **flat_options(expression, options or {})}
+    name, given = expression.name, dict(options or {})
     unsaid = (BEFORE if older else SAID).get(name, {})
     # who names one has made the choice
     return given if older and set(given) & set(unsaid) else {**unsaid, **given}
@@ -252,6 +328,15 @@ def with_options(name: str, config: Any, options: Options, also: Sequence[str] =
         raise ValueError(
             f"The reward {name} does not take these options: {', '.join(options)} ({error})."
         ) from error
+
+
+def _composed(
+    expression: Expression, options: Options, make: Callable[[str, Options], Any]
+) -> tuple[Expression, list[Any], list[bool | None]]:
+    """What a sum is made of: its rewards, each with its own options, and how each is scaled."""
+    each, scaled = options_of_each(expression, options)
+    made = zip(expression.names, each, strict=True)
+    return expression, [make(name, given) for name, given in made], scaled
 
 
 def _divided(options: Options, names: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -40,8 +40,8 @@ Departures from the paper:
 3. r_ep is noted once, when the episode ends, with f as it is then, and not computed again as f
    learns. (In the paper actors compute it while acting, with an f that is updated once per
    episode.) α is computed anew for each sampled batch.
-4. Observations are vectors: MLPs take the place of convolutions, and the inverse model has a
-   squared error in the place of a softmax. f sees the observations as they are.
+4. Observations are vectors: MLPs take the place of convolutions, and of continuous actions the
+   inverse model has a squared error in the place of a softmax. f sees the observations as they are.
 5. The memory of 30,000 is a ring in the paper; here it must hold the longest episode, and a longer
    one is refused.
 """
@@ -177,6 +177,7 @@ class NguReward:
             config.embedding_dim,
             config.encoder_sizes,
             config.head_sizes,
+            spec.chooses,
         )
         predictor = MLP.create(predictor_key, sizes)
         recent = config.error_statistics == "recent"

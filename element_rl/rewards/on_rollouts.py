@@ -15,9 +15,9 @@ lengths, so that few programs are compiled.
 What differs from the off-policy form, for all methods:
 1. A transition is rewarded once, when its rollout arrives. Off-policy its reward is computed anew
    whenever it is sampled.
-2. Rewards that look at the whole episode (NGU, E3B) see it up to the end of the rollout. What they
-   note of a transition depends on what came before it only, so this is the note of the whole
-   episode.
+2. Rewards that look at the whole episode (NGU, E3B, RIDE, NovelD, ETD) see it up to the end of the
+   rollout. What they note of a transition depends on what came before it only, so this is the note
+   of the whole episode.
 3. What learns takes one pass over the rollout's transitions in shuffled minibatches
    (`minibatch_size`, `passes`).
 4. RE3, RISE and APT look for neighbours among the last transitions of the agent, this rollout's
@@ -38,7 +38,14 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, UInt
 
 from element_rl.replay.ring import Episode, Transitions
-from element_rl.rewards.interface import Reward, RewardSpec, comparing
+from element_rl.rewards.interface import (
+    Latent,
+    Reward,
+    RewardSpec,
+    comparing,
+    keeps_scale,
+    latent_of,
+)
 
 Values = tuple[Float[np.ndarray, " T"], dict[str, Float[np.ndarray, " T"]]]  # and their terms
 
@@ -120,6 +127,7 @@ class RewardBonus:
         learns_from_notes: bool,
     ) -> None:
         self.name, self.metric_names = name, reward.metric_names
+        self.keeps_scale = keeps_scale(reward)
         self._reward, self._spec, self._learning = reward, spec, learning
         self._notes = bool(reward.note_shapes())
         self._learns_from_notes = self._notes and learns_from_notes
@@ -127,6 +135,11 @@ class RewardBonus:
         self._observe = jax.jit(reward.observe)
         self._note = jax.jit(lambda state, episode: reward.observe(state, episode)[1])
         self._learn = jax.jit(partial(_learned, reward))
+
+    @property
+    def latent(self) -> Latent | None:
+        """What the agent must be told, where its reward needs it."""
+        return latent_of(self._reward)
 
     def init(self, key: PRNGKeyArray) -> Any:
         return RolloutState(self._reward.init(key, self._spec), np.zeros((), np.int64))

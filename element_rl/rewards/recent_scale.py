@@ -22,9 +22,34 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from element_rl.memory import Memory
 from element_rl.replay.ring import Episode, Transitions
-from element_rl.rewards.interface import Remembers, Reward, RewardSpec, remembering
+from element_rl.rewards.interface import (
+    Latent,
+    Remembers,
+    Reward,
+    RewardSpec,
+    latent_of,
+    remembering,
+)
 
 SMALLEST_DEVIATION = 1e-12
+
+
+class RecentScale(NamedTuple):
+    """Recent moments of some values, from which their standard deviation follows."""
+
+    mean: Float[Array, ""]
+    mean_square: Float[Array, ""]
+    weight: Float[Array, ""]  # how much of the averages is data, not their start at 0
+
+
+def followed(scale: Any, mean: Any, mean_square: Any, rate: float) -> RecentScale:
+    """The moments that have also seen a batch with this mean and mean square; on the device, or on
+    the host."""
+    return RecentScale(
+        scale.mean + rate * (mean - scale.mean),
+        scale.mean_square + rate * (mean_square - scale.mean_square),
+        scale.weight + rate * (1.0 - scale.weight),
+    )
 
 
 class ScaledState(NamedTuple):
@@ -54,6 +79,10 @@ class RecentlyScaled:
     def metric_names(self) -> tuple[str, ...]:
         return (*self.inner.metric_names, "reward_deviation")
 
+    @property
+    def latent(self) -> Latent | None:
+        return latent_of(self.inner)
+
     def note_shapes(self) -> Mapping[str, tuple[int, ...]]:
         return self.inner.note_shapes()
 
@@ -70,12 +99,8 @@ class RecentlyScaled:
     ) -> tuple[ScaledState, dict[str, Array]]:
         inner, metrics = self.inner.update(state.inner, batch, key)
         values = self.inner.reward(inner, batch)
-        state = ScaledState(
-            inner,
-            state.mean + self.rate * (jnp.mean(values) - state.mean),
-            state.mean_square + self.rate * (jnp.mean(values**2) - state.mean_square),
-            state.weight + self.rate * (1.0 - state.weight),
-        )
+        moments = followed(state, jnp.mean(values), jnp.mean(values**2), self.rate)
+        state = ScaledState(inner, *moments)
         return state, {**metrics, "reward_deviation": deviation(state)}
 
     def reward(self, state: ScaledState, batch: Transitions) -> Float[Array, " B"]:
@@ -148,7 +173,7 @@ def recently_scaled(reward: Reward) -> RecentlyScaled:
     return RecentlyScaled(reward) if remembering(reward) is None else RememberingScaled(reward)
 
 
-def deviation(state: ScaledState) -> Float[Array, ""]:
+def deviation(state: ScaledState | RecentScale) -> Float[Array, ""]:
     """σ; 1 before the first update and where the reward has been constant."""
     weight = jnp.where(state.weight > 0, state.weight, 1.0)
     variance = state.mean_square / weight - (state.mean / weight) ** 2

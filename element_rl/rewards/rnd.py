@@ -156,12 +156,19 @@ class RndReward:
     ) -> Float[Array, " B"]:
         """e: the squared error of the predictor, a mean over the features; not yet scaled."""
         inputs = whitened(observation, state.observations, self.config.observation_clip)
-        return jnp.mean((state.predictor(inputs) - state.target(inputs)) ** 2, axis=-1)
+        return mean_squared_error(state.predictor, state.target, inputs)
 
 
 def whitened(observation: Float[Array, "B O"], seen: Moments, clip: float) -> Float[Array, "B O"]:
     """(o − mean) / std, cut to ±clip; an entry that never changed is only shifted."""
     return jnp.clip((observation - seen.mean[None]) / standard_deviation(seen)[None], -clip, clip)
+
+
+def mean_squared_error(
+    predictor: MLP, target: MLP, inputs: Float[Array, "B O"]
+) -> Float[Array, " B"]:
+    """‖f̂(x) − f(x)‖² / F."""
+    return jnp.mean((predictor(inputs) - target(inputs)) ** 2, axis=-1)
 
 
 def discounted_returns(

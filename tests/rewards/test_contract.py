@@ -16,6 +16,7 @@ from support.small_rewards import SMALL_REWARDS
 
 from element_rl.replay.ring import Episode, Transitions
 from element_rl.rewards import NAMES, Reward, make_reward
+from element_rl.rewards.expression import names_in
 from element_rl.rewards.interface import RewardSpec
 from element_rl.rewards.recent_scale import recently_scaled
 from element_rl.storage.trees import arrays_to_tree, tree_to_arrays
@@ -37,7 +38,12 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "element-robust": ("element", EARLY | {"normalisation": "robust", "own_episode": "out"}),
     "element-kde": ("element", EARLY | {"estimator": "kde", "normalisation": "running"}),
     "element-paper": ("element-paper", SMALL_REWARDS["element-paper"]),
-    **{name: (name, SMALL_REWARDS[name]) for name in ("rnd", "icm", "ngu", "e3b")},
+    **{
+        name: (name, SMALL_REWARDS[name])
+        for name in ("rnd", "icm", "ngu", "e3b", "etd", "rle", "metra")
+    },
+    "rle-product": ("rle", SMALL_REWARDS["rle"] | {"form": "product"}),
+    "metra-skills": ("metra", SMALL_REWARDS["metra"] | {"latent_kind": "choice"}),
     "ngu-before": (
         "ngu",
         SMALL_REWARDS["ngu"] | {"error_statistics": "all", "observation_clip": None},
@@ -49,7 +55,23 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "rise": ("rise", POOL),
     "rise-whole": ("rise", {"pool": "whole", "num_neighbours": 2}),
     "apt": ("apt", SMALL_REWARDS["apt"] | POOL),
+    **{name: (name, SMALL_REWARDS[name]) for name in ("disagreement", "ride", "noveld")},
+    "pseudo-counts": ("pseudo-counts", SMALL_REWARDS["pseudo-counts"]),
+    "pseudo-counts-simhash": (
+        "pseudo-counts",
+        SMALL_REWARDS["pseudo-counts"] | {"hash": "simhash", "projections": 16},
+    ),
     "extrinsic": ("extrinsic", {}),
+    "sum": ("element + 0.5*rnd", {"element": EARLY, "rnd": SMALL_REWARDS["rnd"]}),
+    "product": ("rnd * e3b", {name: SMALL_REWARDS[name] for name in ("rnd", "e3b")}),
+    "sum-of-memories": (
+        "2*re3 - element",
+        {"re3": {"pool": "whole", "num_neighbours": 2}, "element": EARLY},
+    ),
+    "sum-of-learners": (
+        "rnd + 0.5*icm + 0*rise*extrinsic",
+        {"rnd": SMALL_REWARDS["rnd"], "icm": SMALL_REWARDS["icm"], "rise": POOL},
+    ),
     "scaled": ("rise", POOL),
     "scaled-whole": ("rise", {"pool": "whole", "num_neighbours": 2}),
 }
@@ -58,7 +80,7 @@ every_form = pytest.mark.parametrize("form", FORMS)
 
 
 def test_every_reward_of_the_registry_is_tested_here() -> None:
-    assert {name for name, _ in FORMS.values()} == set(NAMES)
+    assert {each for name, _ in FORMS.values() for each in names_in(name)} == set(NAMES)
 
 
 @lru_cache

@@ -26,14 +26,20 @@ from element_rl.storage.trees import arrays_to_tree, tree_to_arrays
 OWN = Path(__file__).parents[2] / "examples" / "own_reward.py"
 DIM, ACTIONS = 8, 4
 SMALL = SMALL_REWARDS | {"element": {"update_interval": 20, "update_steps": 15}}
+SUM = "element + 0.5*rnd*apt"
 
 
 def bonus_of(name: str, **options: Any) -> Bonus:
-    given = {
-        **SMALL.get(name, {}),
-        **({} if name in ("element", "element-paper") else {"minibatch_size": 10}),
-        **options,
-    }
+    given = {each: {**SMALL[each], **options} for each in ("element", "rnd", "apt")}
+    given = (
+        given
+        if name == SUM
+        else {
+            **SMALL.get(name, {}),
+            **({} if name in ("element", "element-paper") else {"minibatch_size": 10}),
+            **options,
+        }
+    )
     return make_bonus(
         name, state_dim=DIM, actions=ACTIONS, max_episode_steps=60, total_steps=400, options=given
     )
@@ -66,7 +72,7 @@ def trained(bonus: Bonus) -> Any:
     return state
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=[*NAMES, SUM])
 def named(request: pytest.FixtureRequest) -> tuple[Bonus, Any]:
     bonus = bonus_of(request.param)
     return bonus, trained(bonus)
@@ -79,11 +85,11 @@ def test_interface_and_metrics(named: tuple[Bonus, Any]) -> None:
     assert values.shape == (13,)
     assert values.dtype == np.float32
     assert np.isfinite(values).all()
-    assert set(terms) <= {"reward_episodic", "reward_lifelong"}
+    assert set(terms) <= {"reward_episodic", "reward_lifelong", *bonus.metric_names}
     assert all(term.shape == (13,) and np.isfinite(term).all() for term in terms.values())
     learned, metrics = bonus.learn(state, [Part(walk(5, 33), 13)], jax.random.key(1))
     _, observed = bonus.observe(learned, walk(5, 33, terminated=True), 153)
-    assert set(metrics) | set(observed) == set(bonus.metric_names)
+    assert set(metrics) | set(observed) == set(bonus.metric_names) - set(terms)
     assert all(
         isinstance(value, float) and np.isfinite(value) for value in (metrics | observed).values()
     )
@@ -134,7 +140,7 @@ def test_a_restored_state_goes_on_the_same(named: tuple[Bonus, Any]) -> None:
     np.testing.assert_array_equal(given[0], given[1])
 
 
-@pytest.mark.parametrize("name", ["ngu", "e3b"])
+@pytest.mark.parametrize("name", ["ngu", "e3b", "ride", "noveld", "etd"])
 def test_notes_of_a_part_are_those_of_the_whole(name: str) -> None:
     """The rewards of an episode's rollouts, each seen with what came before it, are the rewards of
     the whole episode."""

@@ -16,21 +16,28 @@ from element_rl.agents import sac
 from element_rl.agents.sac import SACConfig
 from element_rl.envs.make import describe
 from element_rl.rewards import NAMES, Reward, make_reward
-from element_rl.rewards.interface import Inputs
+from element_rl.rewards.interface import Inputs, latent_of
 from element_rl.training.off_policy import programs
 from element_rl.training.off_policy.learner import Learner
 
 STEPS = 12  # of an episode
 SEEDS = [4, 7]
 OPTIONS = SMALL_REWARDS | {"element": {"memory": "exact", "update_interval": 10, "update_steps": 5}}
-# the maze's observation and action
-AGENT = sac.agent(SACConfig(hidden_sizes=(16,), batch_size=8), 2, 2)
+SUM = "element + 0.5*rnd*e3b"
+OPTIONS[SUM] = {name: OPTIONS[name] for name in ("element", "rnd", "e3b")}
+# the maze's observation and action, and those of agents that are told a latent of two columns
+AGENT, TOLD = (sac.agent(SACConfig(hidden_sizes=(16,), batch_size=8), width, 2) for width in (2, 4))
 
 
 @pytest.fixture(scope="module")
 def chunks() -> list[Chunk]:
+    return random_steps()
+
+
+@functools.cache
+def random_steps(latent: str | None = None) -> list[Chunk]:
     """Forty random steps of two agents, one step a chunk."""
-    options = {"max_episode_steps": STEPS}
+    options = env_options(latent)
     collected = []
     with ProcessCollector(
         "PointMaze", SEEDS, 1, None, {}, env_options=options, num_workers=0
@@ -45,32 +52,47 @@ def chunks() -> list[Chunk]:
 
 
 # Every reward with its own inputs, and those that see observations with states in their place.
-SEEING = [(name, "own") for name in NAMES] + [
-    (name, "state") for name in ("rnd", "ngu", "apt", "icm", "e3b")
+OBSERVING = (
+    *("rnd", "ngu", "apt", "icm", "e3b", "disagreement", "ride", "noveld", "pseudo-counts"),
+    *("etd", "rle", "metra"),
+)
+SEEING = [
+    *((name, "own") for name in NAMES),
+    *((name, "state") for name in OBSERVING),
+    (SUM, "own"),
 ]
 
 
+def env_options(latent: str | None) -> dict[str, Any]:
+    return {"max_episode_steps": STEPS} | ({} if latent is None else {"latent": latent})
+
+
 @pytest.fixture(scope="module", params=SEEING, ids="-".join)
-def learner(request: pytest.FixtureRequest, chunks: list[Chunk]) -> Learner:
+def learner(request: pytest.FixtureRequest) -> Learner:
+    """On an environment that tells its agents the latent that the reward needs, if any."""
     name, inputs = request.param
-    return filled_learner(name, chunks, inputs)
+    needed = latent_of(make_reward(name, **OPTIONS.get(name, {})))
+    latent = None if needed is None else needed.option
+    return filled_learner(name, random_steps(latent), inputs, latent)
 
 
-@pytest.fixture(scope="module")
-def plain_agents(chunks: list[Chunk]) -> Any:
+@functools.cache
+def plain_agents(latent: str | None) -> Any:
     """What plain SAC makes of no reward at all."""
-    learner = filled_learner("extrinsic", chunks)
+    learner = filled_learner("extrinsic", random_steps(latent), latent=latent)
     return updated(learner, factor=0.0)[0]
 
 
-def filled_learner(name: str, chunks: list[Chunk], inputs: Inputs = "own") -> Learner:
+def filled_learner(
+    name: str, chunks: list[Chunk], inputs: Inputs = "own", latent: str | None = None
+) -> Learner:
     """Two agents with a replay and a reward that has observed their episodes."""
     reward = make_reward(name, **OPTIONS.get(name, {}))
-    spec = describe("PointMaze", max_episode_steps=STEPS)
+    spec = describe("PointMaze", **env_options(latent))
     learner = Learner(
         spec,
         reward,
-        AGENT,
+        AGENT if latent is None else TOLD,
         SEEDS,
         capacity=100,
         chunk_steps=1,
@@ -95,18 +117,19 @@ def updated(
     chosen = jax.tree.map(
         lambda leaf: leaf[agents], (*learner.state[:3], sampleable, learner.seeds)
     )
-    return program(learner.reward, extrinsic_weight, learner.inputs)(
+    return program(learner.reward, extrinsic_weight, learner.sees)(
         jnp.float32(factor), jnp.float32(shift), *chosen, np.uint32(0)
     )[:3]
 
 
 @functools.cache
-def program(reward: Reward, extrinsic_weight: float = 0.0, inputs: Inputs = "own") -> Any:
+def program(reward: Reward, extrinsic_weight: float, sees: programs.Sees) -> Any:
     """One program for all changes of a reward: to compile it is what takes time."""
+    agent = TOLD if sees.latent_dim else AGENT
 
     def update(factor: jax.Array, shift: jax.Array, *arguments: Any) -> Any:
-        settings = {"extrinsic_weight": extrinsic_weight, "inputs": inputs}
-        return programs.update(changed(reward, factor, shift), AGENT, 1, *arguments, **settings)
+        settings: Any = {"extrinsic_weight": extrinsic_weight, "sees": sees}
+        return programs.update(changed(reward, factor, shift), agent, 1, *arguments, **settings)
 
     return jax.jit(update)
 
@@ -148,9 +171,10 @@ def test_target_changes_by_the_change_of_the_reward_and_nothing_else_does(learne
     assert_same(rewards, rewards_shifted, 1e-6)
 
 
-def test_reward_that_is_off_leaves_plain_sac(learner: Learner, plain_agents: Any) -> None:
+def test_reward_that_is_off_leaves_plain_sac(learner: Learner) -> None:
     agents, *_ = updated(learner, factor=0.0)
-    assert_same(agents, plain_agents, 1e-5)
+    latent = latent_of(learner.reward)
+    assert_same(agents, plain_agents(None if latent is None else latent.option), 1e-5)
 
 
 def test_agent_of_a_population_equals_the_agent_alone(learner: Learner) -> None:

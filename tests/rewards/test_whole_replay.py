@@ -103,8 +103,8 @@ def test_a_scaled_reward_still_remembers(chunks: list[Chunk]) -> None:
         other.state.replay.notes["neighbour_distances"],
     )
     np.testing.assert_array_equal(one.memory_sizes(), other.memory_sizes())
-    other.make_room(100_000)
-    assert other.state.rewards.inner.memory.states.shape[1] >= 100_000
+    first = jax.tree.map(lambda leaf: leaf[0], other.state.rewards)
+    assert remembering(scaled).with_room(first, 100_000).inner.memory.states.shape[0] >= 100_000
 
 
 def line(reward: Reward, state: Any, notes: Any, places: list[float], kept: int) -> Any:
