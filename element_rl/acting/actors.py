@@ -23,14 +23,15 @@ import numpy as np
 from jaxtyping import Float
 
 from element_rl.acting.episode import RunningEpisode
-from element_rl.acting.host_policy import is_told, with_place
+from element_rl.acting.host_policy import is_told, random_choice, with_place
 from element_rl.acting.processes import Layout, sentence
 from element_rl.envs.make import EnvMaker
 from element_rl.envs.spec import EnvSpec
 
 Policy = Callable[[Mapping[str, np.ndarray], np.ndarray, np.ndarray], np.ndarray]
 """``policy(parameters, observation [O], standard normal noise [A]) -> action [A] in [-1, 1]``; the
-observation of a policy that is told its place is that `with_place`."""
+observation of a policy that is told its place is that `with_place`. Where actions are a choice, the
+noise is two uniforms (whether to draw the action, and which) and the action a one-hot vector."""
 
 EPISODE_STREAM = 1_000_003
 
@@ -119,7 +120,8 @@ class ActorGroup:
         self._parameters = [
             {
                 agent: {
-                    name: arrays[parameter_key(name)][side, agent]
+                    # with the dots a single number is a view too, which later chunks change
+                    name: arrays[parameter_key(name)][side, agent, ...]
                     for name in population.parameter_shapes
                 }
                 for agent in sorted({row // population.num_envs for row in rows})
@@ -193,12 +195,13 @@ class Actor:
             array[:] = 0
         policy = self.policy
         told = parameters is not None and is_told(parameters)
+        chooses = self.spec.chooses
         count = 0
         try:
             for noise in self._noise(chunk_index, uniform=parameters is None):
                 observations[count], positions[count] = episode.observation, episode.position
                 if parameters is None or policy is None:
-                    action = noise
+                    action = random_choice(noise, self.spec.actions) if chooses else noise
                 else:
                     seen = observations[count]
                     if told:
@@ -236,8 +239,10 @@ class Actor:
     def _episode_seed(self) -> int:
         return episode_seed(self.seed, self.episode_index, self.index)
 
-    def _noise(self, chunk_index: int, uniform: bool) -> Float[np.ndarray, "T A"]:
+    def _noise(self, chunk_index: int, uniform: bool) -> Float[np.ndarray, "T noise"]:
         generator = np.random.default_rng([self.seed, chunk_index, *_suffix(self.index)])
+        if self.spec.chooses:
+            return generator.random((self.chunk_steps, 2), dtype=np.float32)
         shape = (self.chunk_steps, self.spec.action_dim)
         if uniform:
             return generator.uniform(-1.0, 1.0, shape).astype(np.float32)

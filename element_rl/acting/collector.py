@@ -48,7 +48,7 @@ from element_rl.acting.processes import (
     stop_workers,
     that_answered,
 )
-from element_rl.envs.make import describe, env_maker
+from element_rl.envs.make import describe_spaces, env_maker
 from element_rl.envs.spec import EnvSpec
 
 MAX_WORKERS = 64
@@ -144,6 +144,8 @@ class ProcessCollector:
     first. ``policy`` is a function of an importable module (it is sent to other processes);
     ``parameter_shapes`` are those of one agent. ``num_workers``: None for one process per agent, up
     to 64 (then agents share them), and per core where agents have several environments; 0 for none.
+    ``seconds``: how long all processes together may be silent while one is waited for; None: for
+    ever.
     """
 
     on_device = False
@@ -158,10 +160,11 @@ class ProcessCollector:
         env_options: Mapping[str, Any] | None = None,
         num_workers: int | None = None,
         num_envs: int = 1,
+        seconds: float | None = None,
     ) -> None:
         refuse_bad_sizes(agent_seeds, chunk_steps, num_workers, num_envs)
         options = dict(env_options or {})
-        self.spec = env if isinstance(env, EnvSpec) else describe(env, (), (), "vectors", **options)
+        self.spec = env if isinstance(env, EnvSpec) else describe_spaces(env, "vectors", **options)
         self._population = Population(
             spec=self.spec,
             make_env=env_maker(self.spec.name, options),
@@ -176,6 +179,7 @@ class ProcessCollector:
         self.num_workers = min(rows, usual if num_workers is None else num_workers)
         self._workers, self._arrays = _started(self._population, self.num_workers)
         self._finalizer = weakref.finalize(self, stop_workers, list(self._workers))
+        self._seconds = seconds
         # arguments of `act` of the chunk under way
         self._running: tuple[int, int, int | None] | None = None
         self._waiting: list[AnyWorker] = []  # that have not answered yet
@@ -283,7 +287,11 @@ class ProcessCollector:
         """The answers of all workers, in any order, so that the first failure is known at once."""
         answers = []
         while self._waiting:
-            for worker in that_answered(self._waiting):
+            if not (answered := that_answered(self._waiting, self._seconds)):
+                message = self._hanging(when)
+                self.close()
+                raise CollectorError(message)
+            for worker in answered:
                 try:
                     answers.append(worker.receive())
                 except WorkerFailure as failure:
@@ -293,10 +301,22 @@ class ProcessCollector:
                 self._waiting.remove(worker)  # only now: an interrupted wait may be taken up again
         return answers
 
-    def _message(self, rows: Sequence[int], failure: WorkerFailure, when: str) -> str:
+    def _hanging(self, when: str) -> str:
+        """Of the first process that is waited for in vain."""
+        worker = self._waiting[0]
+        process = f"process {worker.pid}" if isinstance(worker, Worker) else "this process"
+        return (
+            f"The environment {self.spec.name} of {self._whose(self._workers[worker])} did not "
+            f"answer for {self._seconds:g} s {when} ({process}; --env-timeout)."
+        )
+
+    def _whose(self, rows: Sequence[int]) -> str:
         agents = sorted({row // self._population.num_envs for row in rows})
         first, last = agents[0], agents[-1]
-        whose = f"agent {first}" if first == last else f"agents {first} to {last}"
+        return f"agent {first}" if first == last else f"agents {first} to {last}"
+
+    def _message(self, rows: Sequence[int], failure: WorkerFailure, when: str) -> str:
+        whose = self._whose(rows)
         if failure.when == "call":
             return str(failure)
         if failure.when == "start":

@@ -1,7 +1,7 @@
 """Episodes: one of a stored policy from its reset to its end, and one that runs for as long as an
 agent learns. Nothing here imports JAX: processes that act run it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -29,6 +29,31 @@ class Step(NamedTuple):
     observation: Any
     info: Mapping[str, Any]
     action: Any = None  # none at the reset
+    reward: float = 0.0  # of the environment
+
+
+def episode_steps(
+    env: gymnasium.Env,
+    policy: Policy,
+    seed: Sequence[int],
+    deterministic: bool,
+    spec: EnvSpec | None = None,
+) -> Iterator[Step]:
+    """The reset and every step of an episode, taken when they are asked for. All depends on the
+    policy and the seed, and on nothing else. `spec` is needed for policies that are told where the
+    agent is."""
+    generator = np.random.default_rng(list(seed))
+    observation, info = env.reset(seed=int(generator.integers(2**31)))
+    policy.begin()
+    yield Step(observation, info)
+    done = False
+    while not done:
+        if isinstance(policy, ToldPolicy) and spec is not None:
+            policy.hear(position_of(spec, observation, info, env))
+        action = policy.act(observation, generator, deterministic)
+        observation, reward, terminated, truncated, info = env.step(action)
+        done = terminated or truncated
+        yield Step(observation, info, action, float(reward))
 
 
 def run_episode(
@@ -40,20 +65,11 @@ def run_episode(
     spec: EnvSpec | None = None,
 ) -> tuple[float, int]:
     """Acts until the episode ends; its return and length. The watcher is told of the reset and of
-    every step. All depends on the policy and the seed, and on nothing else. `spec` is needed for
-    policies that are told where the agent is."""
-    generator = np.random.default_rng(list(seed))
-    observation, info = env.reset(seed=int(generator.integers(2**31)))
-    policy.begin()
-    watch(Step(observation, info))
-    total, length, done = 0.0, 0, False
-    while not done:
-        if isinstance(policy, ToldPolicy) and spec is not None:
-            policy.hear(position_of(spec, observation, info, env))
-        action = policy.act(observation, generator, deterministic)
-        observation, reward, terminated, truncated, info = env.step(action)
-        total, length, done = total + float(reward), length + 1, terminated or truncated
-        watch(Step(observation, info, action))
+    every step."""
+    total, length = 0.0, -1  # the reset is no step
+    for step in episode_steps(env, policy, seed, deterministic, spec):
+        total, length = total + step.reward, length + 1
+        watch(step)
     return total, length
 
 
@@ -122,7 +138,7 @@ class RunningEpisode:
         self.steps = 0
         space = env.action_space
         self._to_environment = (
-            action_scale(space) if isinstance(space, gymnasium.spaces.Box) else int
+            action_scale(space) if isinstance(space, gymnasium.spaces.Box) else chosen
         )
 
     def begin(self, seed: int) -> None:
@@ -131,13 +147,14 @@ class RunningEpisode:
         self.steps = 0
 
     def step(self, action: Any) -> tuple[float, bool, bool]:
-        """Reward, terminated and truncated; actions of a Box are on the policy's scale."""
+        """Reward, terminated and truncated; actions of a Box are on the policy's scale, choices
+        are numbers or one-hot vectors."""
         self.observation, reward, terminated, truncated, info = self.env.step(
             self._to_environment(action)
         )
         self.position = position_of(self.spec, self.observation, info, self.env)
         self.steps += 1
-        return reward, terminated, truncated
+        return float(reward), bool(terminated), bool(truncated)
 
     def live_again(self, number: int, seed: int, actions: Shaped[np.ndarray, "T ..."]) -> None:
         """Be where episode `number` was, by resetting to its seed and taking its actions again."""
@@ -149,3 +166,8 @@ class RunningEpisode:
                     f"episode {number} ended after {self.steps} of its {len(actions)} recorded "
                     f"actions, so they were not recorded in this {self.spec.name}"
                 )
+
+
+def chosen(action: Any) -> int:
+    """The number of a choice, which may be given as a one-hot vector."""
+    return int(np.argmax(action)) if np.ndim(action) else int(action)

@@ -8,7 +8,7 @@
 many agents, frozen for a chunk of steps, act in `actors` and `rollout_actor`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -16,8 +16,9 @@ import gymnasium
 import numpy as np
 from jaxtyping import Float, Shaped
 
+from element_rl.acting import host_ppo
 from element_rl.acting.host_a3c import act, forward
-from element_rl.acting.host_policy import is_told, policy_action, with_place
+from element_rl.acting.host_policy import chooses, is_told, policy_action, with_place
 from element_rl.acting.host_values import action_values
 
 Parameters = Mapping[str, np.ndarray]
@@ -63,7 +64,9 @@ def policy_of(parameters: Parameters, space: gymnasium.Space) -> Policy:
     """One agent's stored policy by its arrays, or random actions where there are none."""
     if not parameters:
         return RandomPolicy(space)
-    if isinstance(space, gymnasium.spaces.Box):
+    if host_ppo.is_ppo(parameters):
+        return PPOPolicy(parameters, space)
+    if isinstance(space, gymnasium.spaces.Box) or chooses(parameters):
         return (ToldPolicy if is_told(parameters) else VectorPolicy)(parameters, space)
     assert isinstance(space, gymnasium.spaces.Discrete)
     return (RecurrentPolicy if "lstm_hidden" in parameters else ValuePolicy)(parameters, space)
@@ -96,27 +99,40 @@ class RandomPolicy:
 
 
 class VectorPolicy:
-    """A policy on vectors with continuous actions: SAC's, TD3's (`host_policy`)."""
+    """A policy on vectors that explorers learn: SAC's, TD3's, DQN's (`host_policy`)."""
 
-    def __init__(self, parameters: Parameters, space: gymnasium.spaces.Box) -> None:
-        self._parameters, self._shape, self._scale = parameters, space.shape, action_scale(space)
+    def __init__(self, parameters: Parameters, space: gymnasium.Space) -> None:
+        self._parameters, self._chooses, self._shape = parameters, chooses(parameters), space.shape
+        self._to_environment: Callable[[np.ndarray], Any]
+        if isinstance(space, gymnasium.spaces.Box):
+            self._to_environment = action_scale(space)
+        else:
+            assert isinstance(space, gymnasium.spaces.Discrete)
+            first = int(space.start)
+            self._to_environment = lambda action: first + int(np.argmax(action))
 
     def begin(self) -> None:
         pass
 
     def act(self, observation: Any, generator: np.random.Generator, deterministic: bool) -> Any:
-        noise = np.zeros(self._shape, np.float32)
-        if not deterministic:
-            noise = generator.standard_normal(self._shape, dtype=np.float32)
-        return self._scale(
-            policy_action(self._parameters, np.asarray(observation, np.float32), noise)
-        )
+        observation = np.asarray(observation, np.float32)
+        noise = self._noise(generator, deterministic)
+        return self._to_environment(policy_action(self._parameters, observation, noise))
+
+    def _noise(
+        self, generator: np.random.Generator, deterministic: bool
+    ) -> Float[np.ndarray, " noise"]:
+        if self._chooses:  # at 1 a uniform never says to draw the action
+            return np.ones(2) if deterministic else generator.random(2)
+        if deterministic:
+            return np.zeros(self._shape, np.float32)
+        return generator.standard_normal(self._shape, dtype=np.float32)
 
 
 class ToldPolicy:
     """The same of a policy that is told where the agent is: `hear` comes before every `act`."""
 
-    def __init__(self, parameters: Parameters, space: gymnasium.spaces.Box) -> None:
+    def __init__(self, parameters: Parameters, space: gymnasium.Space) -> None:
         self._parameters, self._policy = parameters, VectorPolicy(parameters, space)
         self._position: np.ndarray | None = None
 
@@ -155,6 +171,36 @@ class RecurrentPolicy:
             uniform = float(generator.random())
             action, self._lstm = act(self.parameters, observation, self._lstm, uniform)
         return int(self.space.start) + action
+
+
+class PPOPolicy:
+    """PPO's policy (`host_ppo`) of vectors or frames, choices or a Box."""
+
+    def __init__(self, parameters: Parameters, space: gymnasium.Space) -> None:
+        self._parameters, self._space = parameters, space
+        self._scale = action_scale(space) if isinstance(space, gymnasium.spaces.Box) else None
+        self.begin()
+
+    def begin(self) -> None:
+        self._memory = np.zeros((1, 2, host_ppo.memory_units(self._parameters)), np.float32)
+
+    def act(self, observation: Any, generator: np.random.Generator, deterministic: bool) -> Any:
+        seen, goes_on = np.asarray(observation)[None], np.zeros(1, bool)
+        said = host_ppo.said(self._parameters, seen, goes_on, self._memory)
+        self._memory = said.memory
+        if deterministic:
+            action = host_ppo.likeliest(self._parameters, said.policy)[0]
+        else:
+            action = host_ppo.drawn(self._parameters, said.policy, self._noise(generator))[0]
+        if self._scale is not None:
+            return self._scale(host_ppo.in_bounds(action))
+        assert isinstance(self._space, gymnasium.spaces.Discrete)
+        return int(self._space.start) + int(action)
+
+    def _noise(self, generator: np.random.Generator) -> Float[np.ndarray, "1 N"]:
+        if host_ppo.chooses(self._parameters):
+            return generator.random((1, 1))
+        return generator.standard_normal((1, *(self._space.shape or ())), np.float32)
 
 
 @dataclass

@@ -14,12 +14,14 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from element_rl.acting.actors import parameter_key
 from element_rl.acting.processes import (
     AnyWorker,
+    Layout,
     LocalWorker,
     SharedArrays,
     Worker,
@@ -27,8 +29,6 @@ from element_rl.acting.processes import (
     stop_workers,
     that_answered,
 )
-from element_rl.acting.rollout import Place, Rollout
-from element_rl.acting.rollout_actor import RolloutActor, RolloutSettings, rollout_of
 
 POLL_SECONDS = 0.5  # between two looks at whether to stop, while nobody delivers
 Who = tuple[int, int]  # agent and worker
@@ -42,16 +42,44 @@ class Stopped(Exception):  # noqa: N818 (not an error: it was asked for)
     """Nobody has delivered yet, and nobody is waited for any more."""
 
 
+@runtime_checkable
+class AnyPlace(Protocol):
+    """Where a worker is between two deliveries, so that another process can be there too."""
+
+    def after(self, delivered: Any) -> Any: ...
+
+    def to_arrays(self) -> dict[str, np.ndarray]: ...
+
+
+@runtime_checkable
+class ActingSettings(Protocol):
+    """What every worker has to know: `RolloutSettings` of A3C, `GroupSettings` of PPO."""
+
+    @property
+    def actor(self) -> Callable[..., Any]:
+        """What a worker serves, made of these settings, its agent's seed, its number, its place and
+        its arrays: `act(steps)` says what is then in the arrays."""
+        ...
+
+    def array_layout(self) -> Layout: ...
+
+    def first_place(self, worker: int) -> Any: ...
+
+    def place_of(self, arrays: Mapping[str, np.ndarray]) -> Any: ...
+
+    def delivered(self, arrays: Mapping[str, np.ndarray], facts: Any) -> Any: ...
+
+
 class RolloutWorkers:
     """All workers of all agents. Places are where they were when they last delivered."""
 
     def __init__(
         self,
-        settings: RolloutSettings,
+        settings: ActingSettings,
         seeds: Sequence[int],
         num_workers: int,
         restarts: int,
-        places: Mapping[Who, Place] | None = None,
+        places: Mapping[Who, AnyPlace] | None = None,
         seconds: float | None = None,
     ) -> None:
         """`seconds`: how long a worker may take for one rollout, its start included; None: for
@@ -59,8 +87,8 @@ class RolloutWorkers:
         self.settings, self.seeds, self.restarts = settings, seeds, restarts
         self.seconds = seconds
         self._since: dict[Who, float] = {}  # when each was told to act
-        self.places = {
-            (agent, worker): Place.first(settings.hidden_size)
+        self.places: dict[Who, Any] = {
+            (agent, worker): settings.first_place(worker)
             for agent in range(len(seeds))
             for worker in range(max(num_workers, 1))
         } | dict(places or {})
@@ -74,7 +102,7 @@ class RolloutWorkers:
         try:
             for who in self.places:
                 shared, name = SharedArrays(settings.array_layout()), f"worker-{who[0]}-{who[1]}"
-                self.workers[who] = kind(name, RolloutActor, self._arguments(who), shared)
+                self.workers[who] = kind(name, settings.actor, self._arguments(who), shared)
                 self._arrays[who] = shared.views()
                 started.append(self.workers[who])
         except BaseException:
@@ -88,7 +116,7 @@ class RolloutWorkers:
             self._arrays[agent, worker][parameter_key(name)][...] = array
         self._begin((agent, worker), steps)
 
-    def next(self, stop: Callable[[], bool] = lambda: False) -> tuple[int, int, Rollout]:
+    def next(self, stop: Callable[[], bool] = lambda: False) -> tuple[int, int, Any]:
         """Blocks until a worker has delivered. The rollout's arrays are the worker's own until it
         is started again. Raises `Stopped` where it is told to stop before any has."""
         while True:
@@ -104,13 +132,14 @@ class RolloutWorkers:
             who = self._finished.popleft()
             steps = self._busy.pop(who)
             try:
-                rollout = rollout_of(self._arrays[who], self.workers[who].receive())
+                facts = self.workers[who].receive()
             except WorkerFailure as failure:
                 self._start_again(who, steps, failure)
                 continue
             self._failures[who] = 0
-            self.places[who] = self.places[who].after(rollout)
-            return *who, rollout
+            delivered = self.settings.delivered(self._arrays[who], facts)
+            self.places[who] = self.places[who].after(delivered)
+            return *who, delivered
 
     def close(self) -> None:
         self._finalizer()
@@ -119,7 +148,7 @@ class RolloutWorkers:
         self.workers[who].send("act", steps)
         self._busy[who], self._since[who] = steps, time.monotonic()
 
-    def _arguments(self, who: Who) -> tuple[RolloutSettings, int, int, Place]:
+    def _arguments(self, who: Who) -> tuple[ActingSettings, int, int, Any]:
         agent, worker = who
         return self.settings, self.seeds[agent], worker, self.places[who]
 

@@ -158,7 +158,7 @@ class ActorCritic(eqx.Module):
         """What the LSTM sees of each frame."""
         images = frames[..., None].astype(jnp.float32) / 255.0
         for weight, bias in zip(self.conv_weights, self.conv_biases, strict=True):
-            images = jax.nn.relu(_convolved(images, weight) + bias[None, None, None])
+            images = jax.nn.relu(convolved(images, weight) + bias[None, None, None])
         return images.reshape(images.shape[0], -1)
 
 
@@ -264,7 +264,7 @@ def network_of(parameters: dict[str, Array]) -> ActorCritic:
     )
 
 
-def _convolved(
+def convolved(
     images: Float[Array, "T H W C"], weight: Float[Array, "K Y"]
 ) -> Float[Array, "T h w Y"]:
     kernel = weight.reshape(KERNEL, KERNEL, images.shape[-1], -1)

@@ -11,9 +11,12 @@ know nothing else of an agent: `element explore`, `finetune` and `offline` train
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+# which networks have layer normalisation
+LayerNorm = Literal["none", "critics", "both"]
 
 
 class Batch(NamedTuple):
@@ -48,6 +51,9 @@ class Agent(NamedTuple):
     metric_names: tuple[str, ...]  # what `update` reports
     with_policy: Callable[[Any, Mapping[str, Any]], Any] | None = None
     parts: Mapping[str, tuple[str, ...]] = {}
+    # Updates of the critics for each of the actor, where the loop counts them: it says with
+    # `actor_learns` which updates are the actor's too. In others the actor's metrics are NaN.
+    policy_delay: int = 1
     frame_stack: int = 1  # grey frames that an observation is made of, where it is one of frames
 
 

@@ -3,13 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
-from element_rl.agents import sac, td3
+from element_rl.agents import dqn, sac, td3
 from element_rl.agents.contract import Agent
 
 AGENTS: dict[str, Callable[[Any, int, int, int | None], Agent]] = {
     "sac": sac.agent,
     "td3": td3.agent,
+    "dqn": dqn.agent,
 }
+CHOOSING = ("dqn",)  # those that choose among actions; all others give coordinates of a Box
 
 
 def make_agent(

@@ -30,9 +30,14 @@ class Actor(eqx.Module):
 
     @staticmethod
     def create(
-        key: PRNGKeyArray, observation_dim: int, action_dim: int, hidden_sizes: Sequence[int]
+        key: PRNGKeyArray,
+        observation_dim: int,
+        action_dim: int,
+        hidden_sizes: Sequence[int],
+        normalised: bool = False,
     ) -> "Actor":
-        return Actor(MLP.create(key, (observation_dim, *hidden_sizes, 2 * action_dim)))
+        sizes = (observation_dim, *hidden_sizes, 2 * action_dim)
+        return Actor(MLP.create(key, sizes, normalised))
 
     def __call__(
         self, observation: Float[Array, "B O"]
@@ -56,12 +61,15 @@ class TwinCritics(eqx.Module):
 
     @staticmethod
     def create(
-        key: PRNGKeyArray, observation_dim: int, action_dim: int, hidden_sizes: Sequence[int]
+        key: PRNGKeyArray,
+        observation_dim: int,
+        action_dim: int,
+        hidden_sizes: Sequence[int],
+        normalised: bool = False,
     ) -> "TwinCritics":
         sizes = (observation_dim + action_dim, *hidden_sizes, 1)
-        return TwinCritics(
-            jax.vmap(lambda twin_key: MLP.create(twin_key, sizes))(jax.random.split(key))
-        )
+        twins = jax.vmap(lambda twin_key: MLP.create(twin_key, sizes, normalised))
+        return TwinCritics(twins(jax.random.split(key)))
 
     def __call__(
         self, observation: Float[Array, "B O"], action: Float[Array, "B A"]
@@ -141,7 +149,10 @@ def lower_value(values: Float[Array, "2 B"]) -> Float[Array, " B"]:
 
 
 def adam_step(
-    gradient: Any, optimiser_state: Any, parameters: Any, learning_rate: float
+    gradient: Any,
+    optimiser_state: Any,
+    parameters: Any,
+    learning_rate: float | Float[Array, ""],
 ) -> tuple[Any, Any]:
     """The parameters one step of Adam further, and the optimiser's new state."""
     updates, optimiser_state = optax.adam(learning_rate).update(
@@ -161,20 +172,24 @@ def policy_parameters(actor: Actor) -> dict[str, Array]:
 
 
 def flat_parameters(network: MLP) -> dict[str, Array]:
-    """Flat names for `host_policy` (and for files): weight_i [in, out], bias_i [out]; a population
-    keeps its leading P.
+    """Flat names for `host_policy` (and for files): weight_i [in, out], bias_i [out], and
+    norm_scale_i and norm_offset_i where layers are normalised; a population keeps its leading P.
 
     The host multiplies observation @ weight, which reads a row-major [in, out] matrix straight
     through, so the layout the networks train in is handed over as it is.
     """
     parameters = {f"weight_{i}": weight for i, weight in enumerate(network.weights)}
-    return parameters | {f"bias_{i}": bias for i, bias in enumerate(network.biases)}
+    parameters |= {f"bias_{i}": bias for i, bias in enumerate(network.biases)}
+    parameters |= {f"norm_scale_{i}": scale for i, scale in enumerate(network.scales)}
+    return parameters | {f"norm_offset_{i}": offset for i, offset in enumerate(network.offsets)}
 
 
 def network_from(parameters: Mapping[str, Any]) -> MLP:
     """The network, or the population of networks, that `flat_parameters` came from."""
     layers = range(count_layers(parameters))
-    weights, biases = (
-        tuple(jnp.array(parameters[f"{kind}_{i}"]) for i in layers) for kind in ("weight", "bias")
-    )
-    return MLP(weights, biases)
+
+    def arrays(kind: str) -> tuple[Array, ...]:
+        names = (f"{kind}_{i}" for i in layers)
+        return tuple(jnp.array(parameters[name]) for name in names if name in parameters)
+
+    return MLP(*map(arrays, ("weight", "bias", "norm_scale", "norm_offset")))

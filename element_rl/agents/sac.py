@@ -24,6 +24,11 @@ Departures from the code the paper names for its SAC (github.com/seolhokim/Mujoc
 7. Three hidden layers. There `layer_num = 3`, the paper's value too, counts the output layer: two
    hidden layers; `SACConfig(hidden_sizes=(256, 256))` gives those.
 8. Rewards are taken as given. There they are multiplied by 0.1 on the way in.
+
+Beyond both, for learners with few updates per step (docs/worlds.md), and off unless asked for:
+`layer_norm`, between each hidden layer and its ReLU, as in RLPD (Ball et al., 2023,
+arXiv:2302.02948); and `policy_delay` N, TD3's: actor and temperature descend at every N-th update
+only, the targets follow the critics at every one. The loop counts the updates (`Agent`).
 """
 
 import dataclasses
@@ -38,7 +43,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from element_rl.agents.contract import Agent, Anchor, Batch, check_settings
+from element_rl.agents.contract import Agent, Anchor, Batch, LayerNorm, check_settings
 from element_rl.agents.networks import (
     Actor,
     TwinCritics,
@@ -53,8 +58,10 @@ from element_rl.agents.networks import (
     squashed_gaussian,
 )
 
+TEMPERATURE_RATE = 3e-4  # where none is given
+CRITIC_METRICS = ("critic_loss", "q_mean", "target_mean")
 METRICS = (
-    *("critic_loss", "q_mean", "target_mean"),
+    *CRITIC_METRICS,
     *("actor_loss", "policy_entropy", "temperature_loss", "temperature"),
 )
 
@@ -69,8 +76,9 @@ class SACConfig:
     actor_learning_rate: float = 3e-4
     # Learning rate of the critics (Adam).
     critic_learning_rate: float = 3e-4
-    # Learning rate of the temperature (Adam); 0 holds it at its initial value.
-    temperature_learning_rate: float = 3e-4
+    # Learning rate of the temperature (Adam); 0 holds it at its initial value. (default: 3e-4; with
+    # --physics warp or jax that over --updates-per-step, times --sac.policy-delay, 0.0096 at most)
+    temperature_learning_rate: float | None = None
     # Discount γ of future rewards.
     discount: float = 0.99
     # Share τ by which the target critics follow the critics at each update.
@@ -87,6 +95,11 @@ class SACConfig:
     reward_centring: float = 0.0
     # Steps taken at random before the first update.
     learn_start: int = 1_000
+    # Networks whose hidden layers are normalised before their ReLU: none, the critics, or both
+    # critics and actor.
+    layer_norm: LayerNorm = "none"
+    # Updates of the critics for each update of actor and temperature.
+    policy_delay: int = 1
 
     def __post_init__(self) -> None:
         checks = (
@@ -99,9 +112,16 @@ class SACConfig:
                 "above 0 (its logarithm is learned)",
             ),
             ("batch_size", self.batch_size > 0, "at least 1"),
+            ("policy_delay", self.policy_delay >= 1, "at least 1"),
             ("reward_centring", 0.0 <= self.reward_centring <= 1.0, "between 0 and 1"),
         )
         check_settings(self, checks)
+
+
+def temperature_rate(config: SACConfig) -> float:
+    """The learning rate of the temperature."""
+    given = config.temperature_learning_rate
+    return TEMPERATURE_RATE if given is None else given
 
 
 class SACState(eqx.Module):
@@ -139,6 +159,7 @@ def agent(
             "critics": ("critics", "target_critics", "critic_optimiser"),
             "temperature": ("log_temperature", "temperature_optimiser"),
         },
+        policy_delay=config.policy_delay,
     )
 
 
@@ -159,8 +180,11 @@ def create(
     """A fresh agent; the same key gives the same agent."""
     actor_key, critic_key = jax.random.split(key)
     seen = observation_dim if actor_dim is None else actor_dim
-    actor = Actor.create(actor_key, seen, action_dim, config.hidden_sizes)
-    critics = TwinCritics.create(critic_key, observation_dim, action_dim, config.hidden_sizes)
+    norms = config.layer_norm
+    actor = Actor.create(actor_key, seen, action_dim, config.hidden_sizes, norms == "both")
+    critics = TwinCritics.create(
+        critic_key, observation_dim, action_dim, config.hidden_sizes, norms != "none"
+    )
     log_temperature = jnp.log(jnp.asarray(config.initial_temperature, jnp.float32))
     return SACState(
         actor=actor,
@@ -170,7 +194,7 @@ def create(
         log_temperature=log_temperature,
         actor_optimiser=optax.adam(config.actor_learning_rate).init(actor),
         critic_optimiser=optax.adam(config.critic_learning_rate).init(critics),
-        temperature_optimiser=optax.adam(config.temperature_learning_rate).init(log_temperature),
+        temperature_optimiser=optax.adam(temperature_rate(config)).init(log_temperature),
     )
 
 
@@ -196,8 +220,9 @@ def update(
     """One gradient step of critics, target critics, actor and temperature; metrics are those of the
     losses below.
 
-    Where `actor_learns` is false, actor and temperature stay as they are, their optimisers too. An
-    `anchor` holds the actor near a policy.
+    Where `actor_learns` is false, actor and temperature stay as they are, their optimisers too;
+    with a `policy_delay` they are then not computed either. An `anchor` holds the actor near a
+    policy.
     """
     target_noise, policy_noise = jax.random.normal(key, (2, *batch.action.shape))
 
@@ -209,8 +234,11 @@ def update(
     critic_gradient, critic_metrics = jax.grad(critic_loss, has_aux=True)(
         state.critics, batch, target
     )
-    new_state, other_metrics = descend(state, critic_gradient, batch, policy_noise, config, anchor)
-    if actor_learns is not None:
+    delayed = actor_learns if config.policy_delay > 1 else None
+    new_state, other_metrics = descend(
+        state, critic_gradient, batch, policy_noise, config, anchor, delayed
+    )
+    if actor_learns is not None and delayed is None:
         new_state = _holding_the_actor(new_state, state, actor_learns)
     return new_state, critic_metrics | other_metrics
 
@@ -222,6 +250,7 @@ def descend(
     policy_noise: Float[Array, "B A"],
     config: SACConfig,
     anchor: Anchor | None = None,
+    actor_learns: Bool[Array, ""] | None = None,  # None: it does
 ) -> tuple[SACState, dict[str, Float[Array, ""]]]:
     """One step of the critics along a gradient of their loss, whatever that is, then of all that
     follows them."""
@@ -229,10 +258,32 @@ def descend(
         critic_gradient, state.critic_optimiser, state.critics, config.critic_learning_rate
     )
     target_critics = optax.incremental_update(critics, state.target_critics, config.target_rate)
+    state = dataclasses.replace(
+        state, critics=critics, target_critics=target_critics, critic_optimiser=critic_optimiser
+    )
+    if actor_learns is None:
+        return _actor_follows(state, batch, policy_noise, config, anchor)
 
+    def follows() -> tuple[SACState, dict[str, Float[Array, ""]]]:
+        return _actor_follows(state, batch, policy_noise, config, anchor)
+
+    def waits() -> tuple[SACState, dict[str, Float[Array, ""]]]:
+        return state, dict.fromkeys(METRICS[len(CRITIC_METRICS) :], jnp.asarray(jnp.nan))
+
+    return jax.lax.cond(actor_learns, follows, waits)
+
+
+def _actor_follows(
+    state: SACState,
+    batch: Batch,
+    policy_noise: Float[Array, "B A"],
+    config: SACConfig,
+    anchor: Anchor | None,
+) -> tuple[SACState, dict[str, Float[Array, ""]]]:
+    """One step of the actor with the critics as they are, and of the temperature."""
     temperature = jnp.exp(state.log_temperature)
     actor_gradient, actor_metrics = jax.grad(actor_loss, has_aux=True)(
-        state.actor, critics, temperature, batch.observation, policy_noise, anchor
+        state.actor, state.critics, temperature, batch.observation, policy_noise, anchor
     )
     actor, actor_optimiser = adam_step(
         actor_gradient, state.actor_optimiser, state.actor, config.actor_learning_rate
@@ -248,17 +299,15 @@ def descend(
         temperature_gradient,
         state.temperature_optimiser,
         state.log_temperature,
-        config.temperature_learning_rate,
+        temperature_rate(config),
     )
 
-    new_state = SACState(
-        actor,
-        critics,
-        target_critics,
-        log_temperature,
-        actor_optimiser,
-        critic_optimiser,
-        temperature_optimiser,
+    new_state = dataclasses.replace(
+        state,
+        actor=actor,
+        actor_optimiser=actor_optimiser,
+        log_temperature=log_temperature,
+        temperature_optimiser=temperature_optimiser,
     )
     return new_state, actor_metrics | temperature_metrics
 

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 from element_rl.acting.host_policy import is_told
 from element_rl.agents.networks import Actor, network_from, squashed_gaussian
 
-NOISE = "exploration_noise"  # the array that tells TD3's policies from SAC's
+NOISE = "exploration_noise"  # the array that tells TD3's policies (and IQL's) from SAC's
 
 
 def policy_actions(
@@ -25,6 +25,7 @@ def policy_actions(
         observation = jnp.concatenate([observation, place], axis=1)
     network = network_from(parameters)
     if NOISE in parameters:
-        return jnp.clip(jnp.tanh(network(observation)) + parameters[NOISE] * noise, -1.0, 1.0)
+        deviation = jnp.broadcast_to(parameters[NOISE], noise.shape)
+        return jnp.clip(jnp.tanh(network(observation)) + deviation * noise, -1.0, 1.0)
     mean, log_std = Actor(network)(observation)
     return squashed_gaussian(mean, log_std, noise)[0]

@@ -16,7 +16,7 @@ theirs), the random steps at the start are 1,000, as for the other agents here (
 layers start as in `networks`, as PyTorch's do by default.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from element_rl.agents.contract import Agent, Anchor, Batch, check_settings
+from element_rl.agents.contract import Agent, Anchor, Batch, LayerNorm, check_settings
 from element_rl.agents.networks import (
     TwinCritics,
     adam_step,
@@ -41,6 +41,7 @@ from element_rl.agents.networks import (
 from element_rl.mlp import MLP
 
 METRICS = ("critic_loss", "q_mean", "target_mean", "actor_loss")
+Metrics = dict[str, Float[Array, ""]]
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,9 @@ class TD3Config:
     batch_size: int = 256
     # Random steps before the first update.
     learn_start: int = 1_000
+    # Networks whose hidden layers are normalised before their ReLU: none, the critics, or both
+    # critics and actor.
+    layer_norm: LayerNorm = "none"
 
     def __post_init__(self) -> None:
         checks = (
@@ -129,8 +133,11 @@ def create(
     """A fresh agent; the same key gives the same agent."""
     actor_key, critic_key = jax.random.split(key)
     seen = observation_dim if actor_dim is None else actor_dim
-    actor = MLP.create(actor_key, (seen, *config.hidden_sizes, action_dim))
-    critics = TwinCritics.create(critic_key, observation_dim, action_dim, config.hidden_sizes)
+    sizes, norms = (seen, *config.hidden_sizes, action_dim), config.layer_norm
+    actor = MLP.create(actor_key, sizes, norms == "both")
+    critics = TwinCritics.create(
+        critic_key, observation_dim, action_dim, config.hidden_sizes, norms != "none"
+    )
     return TD3State(
         actor=actor,
         critics=critics,
@@ -149,11 +156,27 @@ def update(
     config: TD3Config,
     actor_learns: Bool[Array, ""] | None = None,
     anchor: Anchor | None = None,
-) -> tuple[TD3State, dict[str, Float[Array, ""]]]:
+) -> tuple[TD3State, Metrics]:
     """One step of the critics; every `policy_delay` updates also one of the actor and all targets.
 
     Where `actor_learns` is false the actor stays as it is. An `anchor` holds it near a policy.
     """
+
+    def loss(actor: MLP, critics: TwinCritics) -> tuple[Float[Array, ""], Metrics]:
+        return actor_loss(actor, critics, batch.observation, config, anchor)
+
+    return descend(state, batch, key, config, loss, actor_learns)
+
+
+def descend(
+    state: TD3State,
+    batch: Batch,
+    key: PRNGKeyArray,
+    config: TD3Config,
+    loss_of_actor: Callable[[MLP, TwinCritics], tuple[Float[Array, ""], Metrics]],
+    actor_learns: Bool[Array, ""] | None = None,
+) -> tuple[TD3State, Metrics]:
+    """`update`, whatever the actor's loss is; it is given the critics just updated."""
     noise = jax.random.normal(key, batch.action.shape)
     target = critic_target(state, batch, noise, config)
     gradient, critic_metrics = jax.grad(critic_loss, has_aux=True)(state.critics, batch, target)
@@ -164,9 +187,7 @@ def update(
     updates = state.updates + 1
     due = updates % config.policy_delay == 0
     learns = due if actor_learns is None else due & actor_learns
-    actor_gradient, actor_metrics = jax.grad(actor_loss, has_aux=True)(
-        state.actor, critics, batch.observation, config, anchor
-    )
+    actor_gradient, actor_metrics = jax.grad(loss_of_actor, has_aux=True)(state.actor, critics)
     new_actor, actor_optimiser = adam_step(
         actor_gradient, state.actor_optimiser, state.actor, config.actor_learning_rate
     )
@@ -204,7 +225,7 @@ def act(
     deterministic: bool = False,
 ) -> Float[Array, " A"]:
     """One action in [-1, 1]. `host_policy` computes the same in NumPy."""
-    action = _mean(state.actor, observation[None])[0]
+    action = mean_action(state.actor, observation[None])[0]
     noise = (
         0.0 if deterministic else config.exploration_noise * jax.random.normal(key, action.shape)
     )
@@ -217,7 +238,7 @@ def critic_target(
     """y = r + γ (1 - d) min_i Q̄_i(s', ã), ã = clip(μ̄(s') + clip(σ̃ ε, -c, c), -1, 1)."""
     limit = config.smoothing_clip
     smoothing = jnp.clip(config.smoothing_noise * noise, -limit, limit)
-    next_action = _mean(state.target_actor, batch.next_observation) + smoothing
+    next_action = mean_action(state.target_actor, batch.next_observation) + smoothing
     next_q = state.target_critics(batch.next_observation, jnp.clip(next_action, -1.0, 1.0))
     next_value = jnp.min(next_q, axis=0)
     return bootstrapped(batch.reward, batch.terminated, next_value, config.discount)
@@ -235,18 +256,18 @@ def actor_loss(
     With an anchor π_0 of weight w there is w E|Q| E[KL(π ‖ π_0)] more to pay, where both policies
     are Gaussians of the exploration's deviation σ: KL = ‖μ - μ_0‖² / (2 σ²). (0.1 where σ is 0.)
     """
-    action = _mean(actor, observation)
+    action = mean_action(actor, observation)
     q = critics(observation, action)[0]
     loss = -jnp.mean(q)
     if anchor is not None:
         unit = jax.lax.stop_gradient(jnp.mean(jnp.abs(q)))
-        apart = jnp.sum((action - _mean(anchor.actor, observation)) ** 2, axis=-1)
+        apart = jnp.sum((action - mean_action(anchor.actor, observation)) ** 2, axis=-1)
         deviation = config.exploration_noise or TD3Config.exploration_noise
         loss += anchor.weight * unit * jnp.mean(apart) / (2.0 * deviation**2)
     return loss, {"actor_loss": loss}
 
 
-def _mean(actor: MLP, observation: Float[Array, "B O"]) -> Float[Array, "B A"]:
+def mean_action(actor: MLP, observation: Float[Array, "B O"]) -> Float[Array, "B A"]:
     """μ(s)."""
     return jnp.tanh(actor(own_columns(actor, observation)))
 

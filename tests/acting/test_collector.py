@@ -9,6 +9,7 @@ from support.acting_probes import Records, assert_same_records, records_of
 
 from element_rl.acting.actors import RECORD_FIELDS
 from element_rl.acting.collector import ProcessCollector
+from element_rl.acting.host_policy import policy_action
 from element_rl.envs.make import make_env
 
 pytestmark = pytest.mark.usefixtures("probe_environments")
@@ -159,3 +160,21 @@ def _parameters(num_agents: int, seed: int) -> Records:
     return {
         name: generator.normal(0.0, 0.3, shape).astype(np.float32) for name, shape in shapes.items()
     }
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_parameter_that_is_one_number_is_the_newest_in_every_chunk(num_workers: int) -> None:
+    """As the noise that TD3's policy acts with, and the share of random actions of DQN's."""
+    still = {"weight_0": np.zeros((1, 2, 2), np.float32), "bias_0": np.zeros((1, 2), np.float32)}
+    shapes: dict[str, tuple[int, ...]] = {"weight_0": (2, 2), "bias_0": (2,)}
+    shapes |= {"exploration_noise": ()}
+    with ProcessCollector(
+        "PointMaze", [0], 8, policy_action, shapes, num_workers=num_workers
+    ) as collector:
+        for chunk_index, deviation in enumerate((0.1, 0.0, 0.2, 0.3)):
+            collector.start(
+                chunk_index, still | {"exploration_noise": np.full(1, deviation, np.float32)}
+            )
+            taken = records_of(collector.wait(), 0)["action"][:8]
+            noise = np.random.default_rng([0, chunk_index]).standard_normal((8, 2), np.float32)
+            np.testing.assert_allclose(taken, np.clip(deviation * noise, -1.0, 1.0), rtol=1e-6)

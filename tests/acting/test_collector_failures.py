@@ -46,6 +46,19 @@ def test_failures_name_agent_chunk_and_cause(wrong: str, num_workers: int, messa
         collector.start(3, None)
 
 
+def test_an_environment_that_hangs_is_named_after_its_time() -> None:
+    collector = ProcessCollector(
+        "element-tests/Endless-v0", [4], 2, None, {}, {"wrong": "hang", "at": 3}, seconds=3.0
+    )
+    hangs = (
+        r"^The environment element-tests/Endless-v0 of agent 0 did not answer for 3 s in chunk 1 "
+        r"\(process \d+; --env-timeout\)\.$"
+    )
+    with pytest.raises(CollectorError, match=hangs):
+        _run_chunks(collector, 2)
+    assert multiprocessing.active_children() == []
+
+
 def _run_chunks(collector: ProcessCollector, num_chunks: int) -> None:
     for chunk_index in range(num_chunks):
         collector.start(chunk_index, None)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from element_rl.acting.host_policy import policy_action, policy_widths
-from element_rl.agents import sac, td3
+from element_rl.agents import dqn, sac, td3
 from element_rl.agents.contract import Agent, Anchor, Batch
-from element_rl.agents.making import AGENTS, make_agent
+from element_rl.agents.making import AGENTS, CHOOSING, make_agent
 from element_rl.agents.networks import squashed_gaussian
 
 RATES = {"actor_learning_rate": 3e-3, "critic_learning_rate": 3e-3, "target_rate": 0.05}
@@ -22,10 +22,12 @@ PROBE: dict[str, Any] = {  # small, fast learners; SAC nearly without a bonus fo
         (32, 32), discount=0.5, temperature_learning_rate=0.0, initial_temperature=1e-6, **RATES
     ),
     "td3": td3.TD3Config((32, 32), discount=0.5, policy_delay=1, **RATES),
+    "dqn": dqn.DQNConfig((32, 32), discount=0.5, learning_rate=3e-3, target_rate=0.05),
 }
 UPDATES, BATCH = 1_500, 64
 GRID = jnp.linspace(-0.9, 0.9, 7)
 everybody = pytest.mark.parametrize("name", list(AGENTS))
+actors = pytest.mark.parametrize("name", [name for name in AGENTS if name not in CHOOSING])
 
 
 def test_every_agent_that_acts_is_tested_here() -> None:
@@ -35,7 +37,7 @@ def test_every_agent_that_acts_is_tested_here() -> None:
 @lru_cache
 def probe_agent(name: str) -> tuple[Agent, Any]:
     """The agent and its program: one compilation serves all probes."""
-    agent = make_agent(name, PROBE[name], 1, 1)
+    agent = make_agent(name, PROBE[name], 1, 2 if name in CHOOSING else 1)
     trained = jax.jit(
         lambda state, xs: jax.lax.scan(lambda carry, x: agent.update(carry, *x), state, xs)[0]
     )
@@ -48,20 +50,22 @@ def learned(name: str, batches: Batch, state: Any = None) -> Any:
     return trained(state, (batches, jax.random.split(jax.random.key(1), UPDATES)))
 
 
-def one_step_batches(seed: int = 0) -> Batch:
-    """Random observations and actions in (-1, 1), reward 1, and the end."""
+def one_step_batches(name: str, seed: int = 0) -> Batch:
+    """Random observations and actions in (-1, 1), or one of two, reward 1, and the end."""
     rng = np.random.default_rng(seed)
     observation, action, next_observation = (
         jnp.asarray(rng.uniform(-1, 1, size=(UPDATES, BATCH, 1)), jnp.float32) for _ in range(3)
     )
+    if name in CHOOSING:
+        action = jnp.concatenate([action < 0, action >= 0], axis=-1).astype(jnp.float32)
     ones = jnp.ones((UPDATES, BATCH))
     return Batch(observation, action, ones, next_observation, ones)
 
 
-def two_step_batches() -> Batch:
+def two_step_batches(name: str) -> Batch:
     """Observation 0 leads to observation 1 without reward; from there the episode ends with reward
     1."""
-    batches = one_step_batches()
+    batches = one_step_batches(name)
     second = jnp.asarray(
         np.random.default_rng(1).integers(0, 2, size=(UPDATES, BATCH)), jnp.float32
     )
@@ -73,22 +77,27 @@ def two_step_batches() -> Batch:
     )
 
 
-def q_values(state: Any, observation: jax.Array, action: jax.Array) -> np.ndarray:
+def q_values(name: str, state: Any, observation: jax.Array, action: jax.Array) -> np.ndarray:
+    """Of two critics, or of two choices whatever the action."""
+    if name in CHOOSING:
+        return np.asarray(dqn.action_values(state.values, observation[:, None], PROBE[name])).T
     return np.asarray(state.critics(observation[:, None], action[:, None]))
 
 
 @everybody
 def test_value_of_a_reward_that_is_the_observation_is_the_observation(name: str) -> None:
-    batches = one_step_batches()
+    batches = one_step_batches(name)
     state = learned(name, batches._replace(reward=batches.observation[..., 0]))
-    np.testing.assert_allclose(q_values(state, GRID, -GRID), np.stack([GRID, GRID]), atol=0.05)
+    np.testing.assert_allclose(
+        q_values(name, state, GRID, -GRID), np.stack([GRID, GRID]), atol=0.05
+    )
 
 
 @everybody
 def test_discount_shows_in_the_first_of_two_steps(name: str) -> None:
-    state = learned(name, two_step_batches())
-    np.testing.assert_allclose(q_values(state, jnp.zeros(7), GRID), 0.5, atol=0.02)
-    np.testing.assert_allclose(q_values(state, jnp.ones(7), GRID), 1.0, atol=0.02)
+    state = learned(name, two_step_batches(name))
+    np.testing.assert_allclose(q_values(name, state, jnp.zeros(7), GRID), 0.5, atol=0.02)
+    np.testing.assert_allclose(q_values(name, state, jnp.ones(7), GRID), 1.0, atol=0.02)
 
 
 def test_with_sac_the_first_of_two_steps_is_also_worth_the_entropy_of_the_second() -> None:
@@ -96,13 +105,13 @@ def test_with_sac_the_first_of_two_steps_is_also_worth_the_entropy_of_the_second
     of the uniform."""
     state = probe_agent("sac")[0].create(jax.random.key(0))
     state = dataclasses.replace(state, log_temperature=jnp.log(jnp.asarray(0.5)))
-    state = learned("sac", two_step_batches(), state)
+    state = learned("sac", two_step_batches("sac"), state)
     noise = jax.random.normal(jax.random.key(2), (20_000, 1))
     mean, log_std = (jnp.broadcast_to(x, noise.shape) for x in state.actor(jnp.ones((1, 1))))
     entropy = -float(jnp.mean(squashed_gaussian(mean, log_std, noise)[1]))
     assert entropy == pytest.approx(np.log(2), abs=0.1)
     np.testing.assert_allclose(
-        q_values(state, jnp.zeros(7), GRID), 0.5 * (1 + 0.5 * entropy), atol=0.03
+        q_values("sac", state, jnp.zeros(7), GRID), 0.5 * (1 + 0.5 * entropy), atol=0.03
     )
 
 
@@ -113,14 +122,14 @@ def test_truncation_bootstraps_and_termination_does_not(
 ) -> None:
     """Reward 1 for ever is worth 1 / (1 - γ) = 2; a transition cut by a time limit is not
     terminated."""
-    batches = one_step_batches()
+    batches = one_step_batches(name)
     state = learned(name, batches._replace(terminated=jnp.full((UPDATES, BATCH), terminated)))
-    np.testing.assert_allclose(q_values(state, GRID, -GRID), value, atol=0.04)
+    np.testing.assert_allclose(q_values(name, state, GRID, -GRID), value, atol=0.04)
 
 
-@everybody
+@actors
 def test_the_stored_policy_finds_the_best_action(name: str) -> None:
-    batches = one_step_batches()
+    batches = one_step_batches(name)
     state = learned(name, batches._replace(reward=-((batches.action[..., 0] - 0.5) ** 2)))
     parameters = jax.device_get(probe_agent(name)[0].policy(state))
     observations = np.asarray(GRID)[:, None]
@@ -143,10 +152,13 @@ def test_a_stored_policy_says_its_widths_and_comes_back(name: str) -> None:
         np.testing.assert_array_equal(array, expected)
 
 
-@everybody
+@actors
 def test_an_actor_that_does_not_learn_stays(name: str) -> None:
     agent, _ = probe_agent(name)
-    state, batch = agent.create(jax.random.key(0)), jax.tree.map(lambda x: x[0], one_step_batches())
+    state, batch = (
+        agent.create(jax.random.key(0)),
+        jax.tree.map(lambda x: x[0], one_step_batches(name)),
+    )
     held, _ = agent.update(state, batch, jax.random.key(1), actor_learns=jnp.asarray(False))
     for new, old in zip(jax.tree.leaves(held.actor), jax.tree.leaves(state.actor), strict=True):
         np.testing.assert_array_equal(new, old)
@@ -158,11 +170,11 @@ def test_an_actor_that_does_not_learn_stays(name: str) -> None:
     )
 
 
-@everybody
+@actors
 def test_an_anchor_costs_what_lies_between_the_policies(name: str) -> None:
     agent, _ = probe_agent(name)
     state, other = (agent.create(jax.random.key(seed)) for seed in (0, 1))
-    batch, key = jax.tree.map(lambda x: x[0], one_step_batches()), jax.random.key(1)
+    batch, key = jax.tree.map(lambda x: x[0], one_step_batches(name)), jax.random.key(1)
 
     def loss(anchor: Anchor | None) -> float:
         return float(agent.update(state, batch, key, anchor=anchor)[1]["actor_loss"])

@@ -16,7 +16,17 @@ import pytest
 
 from element_rl import agents
 from element_rl.acting.policies import policy_of
-from element_rl.agents import behaviour_cloning, cql, discrete_cloning, discrete_cql, sac, td3
+from element_rl.agents import (
+    behaviour_cloning,
+    cql,
+    discrete_cloning,
+    discrete_cql,
+    dqn,
+    iql,
+    sac,
+    td3,
+    td3_bc,
+)
 from element_rl.agents.contract import Agent, Batch
 from element_rl.agents.discrete_cql import DiscreteBatch
 from element_rl.storage.files import read_arrays, write_arrays
@@ -25,6 +35,7 @@ from element_rl.storage.trees import arrays_to_tree, tree_to_arrays
 # For vectors of 3 numbers and actions of 2, or a choice of 4.
 OBSERVATION_DIM, ACTION_DIM, CHOICES, ROWS = 3, 2, 4, 8
 TD3, CLONING = td3.TD3Config((16, 16)), behaviour_cloning.CloningConfig((16,))
+DQN = dqn.DQNConfig((16, 16), dueling=True)
 
 
 class AgentCase(NamedTuple):
@@ -34,6 +45,7 @@ class AgentCase(NamedTuple):
     act: Callable[[Any, jax.Array], jax.Array]
     chooses: bool = False  # among actions; else they are vectors
     draws: bool = True  # random numbers in its updates
+    one_hot: bool = False  # actions in its batches, of those that choose
 
 
 def greedy(network: discrete_cql.QNetwork, observation: jax.Array) -> jax.Array:
@@ -51,9 +63,25 @@ EVERY = {
         td3.agent(TD3, *VECTORS),
         lambda state, observation: td3.act(state, observation, config=TD3, **STILL),
     ),
+    "dqn": AgentCase(
+        dqn.agent(DQN, OBSERVATION_DIM, CHOICES),
+        lambda state, observation: dqn.act(state, observation, DQN),
+        chooses=True,
+        draws=False,
+        one_hot=True,
+    ),
     "cql": AgentCase(
         cql.agent(cql.CQLConfig(hidden_sizes=(16, 16), sampled_actions=4), *VECTORS),
         lambda state, observation: sac.act(state.agent, observation, **STILL),
+    ),
+    "td3_bc": AgentCase(
+        td3_bc.agent(td3_bc.TD3BCConfig(hidden_sizes=(16, 16)), *VECTORS),
+        lambda state, observation: td3.act(state, observation, config=TD3, **STILL),
+    ),
+    "iql": AgentCase(
+        iql.agent(iql.IQLConfig(hidden_sizes=(16, 16), actor_decay_steps=10), *VECTORS),
+        lambda state, observation: state.actor.mean(observation[None])[0],
+        draws=False,
     ),
     "behaviour_cloning": AgentCase(
         behaviour_cloning.agent(CLONING, *VECTORS),
@@ -92,6 +120,8 @@ def batch_of(name: str, seed: int) -> Batch | DiscreteBatch:
     before, after = (jnp.asarray(rng.normal(size=shape), jnp.float32) for _ in range(2))
     if EVERY[name].chooses:
         choice = jnp.asarray(rng.integers(CHOICES, size=ROWS), jnp.int32)
+        if EVERY[name].one_hot:
+            return Batch(before, jnp.eye(CHOICES)[choice], reward, after, ended)
         return DiscreteBatch(before, choice, reward, after, ended)
     action = jnp.asarray(rng.uniform(-1, 1, size=(ROWS, ACTION_DIM)), jnp.float32)
     return Batch(before, action, reward, after, ended)
@@ -190,7 +220,7 @@ def test_a_stored_agent_goes_on_as_if_it_had_not_been_stored(name: str, tmp_path
 
 @everybody
 def test_a_stored_policy_acts_on_the_host_as_its_agent_on_the_device(name: str) -> None:
-    agent, act, chooses, _ = EVERY[name]
+    agent, act, chooses, *_ = EVERY[name]
     keys = jax.random.split(jax.random.key(3), 3)
     population = jax.vmap(agent.create)(keys)
     stored = jax.device_get(agent.policy(population))
