@@ -1,108 +1,220 @@
-"""Where the agent is in an environment that the library does not know: as its user says it, and a
-map for that.
+"""Where the agent is in an environment that the library does not know: how it is said, and read.
 
-    position    entries of `info`, there after every reset and step, or columns of the observation
-    bounds      lowest and highest value on the axes of the map, the first two coordinates
+A position is a list of coordinates. Each is one or several numbers, read after every reset and
+step:
 
-Bounds that are not given are those of the observation's columns, where these are finite. Elsewhere
-they are measured: the map reaches ten times as far from the start as random actions get in 1,000
-steps. A random walk gets away from its start with the square root of time, an explorer with time
-itself, so such a map has room for it; the same environment gets the same map in every run, whatever
-its seed.
+    3, obs[3], obs[0:2]          columns of the observation that the agent sees
+    x_position, info[position]   entries of `info`, numbers or lists of them; info[position][0:2]
+    env.data.qpos[0:2]           attributes of the environment (of `env.unwrapped`)
+    atari-ram                    the memory of an Atari game that the library knows (`atari`)
+    place.py:where               a function of yours of (observation, info, env), in a file
+
+The first two numbers are the axes of the map. What the user does not say is looked for (`finding`);
+`none` says that there is no position.
 """
 
-from collections.abc import Mapping, Sequence
-from math import floor, log10
-from typing import Any, NamedTuple
+import functools
+import importlib.util
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
 from jaxtyping import Float
 
-from element_rl.envs.names import reason_of
+from element_rl.envs.atari import RAM, game_of
 
-Position = tuple[str, ...] | tuple[int, ...]
+Coordinate = str | int
+Position = tuple[Coordinate, ...]
+Read = Callable[[Any, Mapping[str, Any], gymnasium.Env | None], Any]
 # lowest and highest value of each coordinate, as users give them
 Pairs = Sequence[Sequence[int | float]]
 Bounds = tuple[tuple[float, float], tuple[float, float]]
 
+NONE = "none"  # said instead of a position: there is none
 MAP_AXES = 2
-RANDOM_STEPS = 1000
-STARTS = 10  # resets, to see where episodes begin
-REACH = 10.0  # times the distance that random actions get from the start
-SAME_START = 0.15  # of the map; starts that lie further apart have no mark
 
-
-class OwnMap(NamedTuple):
-    """What is known of a position and its map; no axes where there is one coordinate only."""
-
-    axes: tuple[str, str] | None
-    bounds: Bounds | None
-    start: tuple[float, float] | None  # about where episodes begin, if they begin about one place
+_SLICE = r"(?:\[(\d+)(?::(\d+))?\])?"
+_COLUMNS = re.compile(r"obs(?:ervation)?\[(\d+)(?::(\d+))?\]")
+_ENTRY = re.compile(rf"info\[['\"]?([^\[\]'\"]+)['\"]?\]{_SLICE}")
+_ATTRIBUTE = re.compile(rf"env\.((?:[A-Za-z_]\w*)(?:\.[A-Za-z_]\w*)*){_SLICE}")
+_FUNCTION = re.compile(r"(.+\.py):([A-Za-z_]\w*)")
 
 
 def parsed_position(words: Sequence[str]) -> Position:
-    """Words of a command line: numbers are columns of the observation, all else are entries of
-    `info`."""
-    return tuple(map(int, words)) if all(word.isdecimal() for word in words) else tuple(words)
+    """Words of a command line as coordinates; columns are numbers. None of `none`."""
+    if NONE in words:
+        if len(words) > 1:
+            raise ValueError(
+                f"--position {' '.join(words)}: {NONE} says that there is no position, and nothing "
+                "can stand beside it."
+            )
+        return ()
+    return tuple(coordinate for word in words for coordinate in _parsed(word))
+
+
+def _parsed(word: str) -> tuple[Coordinate, ...]:
+    if word.isdecimal():
+        return (int(word),)
+    if match := _COLUMNS.fullmatch(word):
+        part = _part(word, match[1], match[2])
+        return tuple(range(part.start, part.stop))
+    if (match := _ENTRY.fullmatch(word)) and match[2] is None:
+        return (match[1],)  # as without brackets
+    if "[" in word and not (_ENTRY.fullmatch(word) or _ATTRIBUTE.fullmatch(word)):
+        raise ValueError(
+            f"--position {word} is none that can be read: columns are obs[0] or obs[0:2], entries "
+            "of info are NAME or info[NAME][0:2], attributes of the environment env.NAME[0:2]."
+        )
+    for match in (_ENTRY.fullmatch(word), _ATTRIBUTE.fullmatch(word)):
+        if match and match[2] is not None:
+            _part(word, match[2], match[3])  # refuses empty ones
+    return (word,)
+
+
+def _part(word: str, first: str, last: str | None) -> slice:
+    """The part of an array that stands in brackets."""
+    part = slice(int(first), int(first) + 1 if last is None else int(last))
+    if part.stop <= part.start:
+        raise ValueError(f"--position {word} names no number: the second must be above the first.")
+    return part
 
 
 def read_position(
-    position: Position, observation: Float[Any, " O"], info: Mapping[str, Any]
+    position: Position,
+    observation: Any,
+    info: Mapping[str, Any],
+    env: gymnasium.Env | None = None,
 ) -> Float[np.ndarray, " C"]:
-    """Where the agent is after ``reset`` or ``step`` gave these."""
-    if isinstance(position[0], int):
-        return np.asarray(observation)[list(position)].astype(np.float32)
+    """Where the agent is after ``reset`` or ``step`` of ``env`` gave these."""
+    columns, reads = _reads(position)
+    if columns is not None:
+        return np.asarray(observation)[columns].astype(np.float32)
+    parts = [read(observation, info, env) for read in reads]
     try:
-        return np.array([float(info[name]) for name in position], np.float32)
-    except KeyError as error:
-        entries = ", ".join(map(str, info)) or "none"
-        raise ValueError(
-            f"The info of a reset or step has no entry {error}, which --position names; it has "
-            f"{entries}."
-        ) from error
+        found = np.concatenate([np.atleast_1d(np.asarray(part, np.float32)) for part in parts])
     except (TypeError, ValueError) as error:
         raise ValueError(
-            "--position names entries of info that are no single numbers: "
+            "--position names what is no number and no list of numbers: "
             f"{', '.join(map(str, position))}."
         ) from error
+    return found
 
 
-def own_map(env: gymnasium.Env, name: str, position: Position, bounds: Pairs) -> OwnMap:
-    """The map of an environment whose user says where the agent is. Steps the environment."""
-    space = env.observation_space
-    assert isinstance(space, gymnasium.spaces.Box)  # `describe` refuses others
-    _refuse_columns(name, position, space.shape[0])
-    starts = _starts(env, name, position)
-    if len(position) < MAP_AXES:
-        if bounds:
+@functools.lru_cache
+def _reads(position: Position) -> tuple[list[int] | None, list[Read]]:
+    """What reads each coordinate; where all are columns, these, which are read in one go."""
+    if all(isinstance(coordinate, int) for coordinate in position):
+        return [int(coordinate) for coordinate in position], []
+    return None, [_read_of(coordinate) for coordinate in position]
+
+
+def _read_of(coordinate: Coordinate) -> Read:
+    if isinstance(coordinate, int):
+        return lambda observation, info, env: np.asarray(observation)[coordinate]
+    if match := _FUNCTION.fullmatch(coordinate):
+        return _of_function(coordinate, own_function(match[1], match[2]))
+    if coordinate == RAM:
+        return lambda observation, info, env: game_of(_own(env, coordinate)).position()
+    if match := _ATTRIBUTE.fullmatch(coordinate):
+        return _of_attribute(coordinate, match[1].split("."), _slice_of(match))
+    match = _ENTRY.fullmatch(coordinate)
+    return _of_entry(match[1], _slice_of(match)) if match else _of_entry(coordinate, None)
+
+
+def _slice_of(match: re.Match[str]) -> slice | None:
+    return None if match[2] is None else _part(match[0], match[2], match[3])
+
+
+def _of_entry(name: str, part: slice | None) -> Read:
+    def read(observation: Any, info: Mapping[str, Any], env: gymnasium.Env | None) -> Any:
+        try:
+            found = info[name]
+        except KeyError as error:
+            entries = ", ".join(map(str, info)) or "none"
             raise ValueError(
-                "--bounds are of a map, which has two axes: give --position two coordinates."
-            )
-        return OwnMap(None, None, None)
-    start = starts.mean(axis=0)
-    if bounds:
-        limits = checked_bounds(bounds, MAP_AXES).tolist()
-    else:
-        known = column_bounds(space, position[:MAP_AXES])
-        reached = (
-            np.abs(_random_positions(env, name, position) - start).max(axis=0)
-            if None in known
-            else start
+                f"The info of a reset or step has no entry {error}, which --position names; it has "
+                f"{entries}."
+            ) from error
+        return found if part is None else np.asarray(found)[part]
+
+    return read
+
+
+def _of_attribute(word: str, names: Sequence[str], part: slice | None) -> Read:
+    def read(observation: Any, info: Mapping[str, Any], env: gymnasium.Env | None) -> Any:
+        found: Any = _own(env, word)
+        for name in names:
+            try:
+                found = getattr(found, name)
+            except AttributeError as error:
+                raise ValueError(
+                    f"--position {word}: {type(found).__name__} has no attribute {name}."
+                ) from error
+        return found if part is None else np.asarray(found)[part]
+
+    return read
+
+
+def _own(env: gymnasium.Env | None, word: str) -> gymnasium.Env:
+    if env is None:
+        raise ValueError(
+            f"--position {word} is read from the environment itself, which is not at hand here: "
+            "name entries of info or columns of the observation."
         )
-        limits = [pair or _around(start[axis], reached[axis]) for axis, pair in enumerate(known)]
-    (left, right), (low, high) = limits
-    spread = np.ptp(starts, axis=0)[:MAP_AXES] / (right - left, high - low)
-    mark = (float(start[0]), float(start[1])) if (spread <= SAME_START).all() else None
-    first, second = (axis_name(coordinate) for coordinate in position[:MAP_AXES])
-    return OwnMap((first, second), ((left, right), (low, high)), mark)
+    return env.unwrapped
+
+
+def _of_function(word: str, function: Callable[..., Any]) -> Read:
+    def read(observation: Any, info: Mapping[str, Any], env: gymnasium.Env | None) -> Any:
+        try:
+            return function(observation, info, env)
+        except Exception as error:  # a function of the user's may raise anything
+            raise ValueError(
+                f"The position {word} could not be read: {type(error).__name__}: {error}."
+            ) from error
+
+    return read
+
+
+@functools.lru_cache
+def own_function(path: str, name: str) -> Callable[..., Any]:
+    """The function of this name in a file of the user's."""
+    module_spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    if module_spec is None or module_spec.loader is None or not Path(path).is_file():
+        raise ValueError(f"There is no file {path} with a position in it.")
+    module = importlib.util.module_from_spec(module_spec)
+    try:
+        module_spec.loader.exec_module(module)
+        function = getattr(module, name)
+    except Exception as error:
+        raise ValueError(
+            f"The position {path}:{name} could not be loaded: {type(error).__name__}: {error}."
+        ) from error
+    if not callable(function):
+        raise ValueError(
+            f"{path}:{name} is no function of (observation, info, env), but {function!r}."
+        )
+    return function
+
+
+def refuse_columns(name: str, position: Position, width: int) -> None:
+    """A ValueError where the observation has no such columns."""
+    for column in position:
+        if isinstance(column, int) and column >= width:
+            raise ValueError(
+                f"Environment {name!r} observes {width} numbers, so that there is no column "
+                f"{column}."
+            )
 
 
 def column_bounds(
     space: gymnasium.spaces.Box, columns: Sequence[Any]
 ) -> list[tuple[float, float] | None]:
-    """Lowest and highest value of columns of the observation; None where infinite, and for entries
-    of `info`."""
+    """Lowest and highest value of columns of the observation; None where infinite, and for all that
+    is no column."""
     low, high = space.low.reshape(-1), space.high.reshape(-1)
     pairs = [
         (0.0, np.inf) if isinstance(c, str) else (float(low[c]), float(high[c])) for c in columns
@@ -125,77 +237,13 @@ def checked_bounds(bounds: Pairs, axes: int) -> Float[np.ndarray, "axes 2"]:
     return array
 
 
-def axis_name(coordinate: str | int) -> str:
-    """What stands along an axis: x for x_position."""
-    return (
+def axis_names(position: Position) -> tuple[str, str]:
+    """What stands along the axes of the map: x for x_position; x and y of what is one list of
+    numbers, such as the result of a function."""
+    names = [
         f"observation[{coordinate}]"
         if isinstance(coordinate, int)
         else coordinate.removesuffix("_position")
-    )
-
-
-def _starts(env: gymnasium.Env, name: str, position: Position) -> Float[np.ndarray, "E C"]:
-    """Where some episodes begin; each takes one step, so that both kinds of info have been read."""
-    try:
-        starts = np.stack([_walk(env, position, seed, 1)[0] for seed in range(STARTS)]).astype(
-            np.float64
-        )
-    except ValueError:
-        raise
-    except Exception as error:  # an environment may raise anything
-        raise ValueError(
-            f"Environment {name!r} fails at its first step: {reason_of(error)}."
-        ) from error
-    if not np.isfinite(starts).all():
-        raise ValueError(
-            f"Environment {name!r} begins at a position that is no finite number: "
-            f"{starts[0].tolist()}."
-        )
-    return starts
-
-
-def _random_positions(
-    env: gymnasium.Env, name: str, position: Position
-) -> Float[np.ndarray, "N C"]:
-    """Where random actions lead in `RANDOM_STEPS` steps."""
-    found: list[np.ndarray] = []
-    env.action_space.seed(0)
-    try:
-        while len(found) < RANDOM_STEPS:
-            found += _walk(env, position, len(found), RANDOM_STEPS - len(found))
-    except ValueError:
-        raise
-    except Exception as error:
-        raise ValueError(
-            f"Environment {name!r} fails under random actions: {reason_of(error)}."
-        ) from error
-    return np.stack(found).astype(np.float64)
-
-
-def _walk(env: gymnasium.Env, position: Position, seed: int, steps: int) -> list[np.ndarray]:
-    """Positions of one episode of random actions, of so many steps at most."""
-    observation, info = env.reset(seed=seed)
-    found = [read_position(position, observation, info)]
-    for _ in range(steps):
-        observation, _, terminated, truncated, info = env.step(env.action_space.sample())
-        found.append(read_position(position, observation, info))
-        if terminated or truncated:
-            break
-    return found
-
-
-def _around(start: float, reached: float) -> tuple[float, float]:
-    """Bounds around the start, in round numbers."""
-    reach = REACH * reached if np.isfinite(reached) and reached > 0 else 1.0
-    digits = 1 - floor(log10(reach))
-    low, high = round(float(start - reach), digits), round(float(start + reach), digits)
-    return low, high
-
-
-def _refuse_columns(name: str, position: Position, width: int) -> None:
-    for column in position:
-        if isinstance(column, int) and column >= width:
-            raise ValueError(
-                f"Environment {name!r} observes {width} numbers, so that there is no column "
-                f"{column}."
-            )
+        for coordinate in position[:MAP_AXES]
+    ]
+    return (names[0], names[1]) if len(names) == MAP_AXES else ("x", "y")

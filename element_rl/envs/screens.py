@@ -1,4 +1,4 @@
-"""Frames of environments that show images and take one of a few actions: 84 × 84 grey pixels.
+"""Frames of environments that show images: 84 × 84 grey pixels.
 
 Images (uint8, grey or RGB) are made grey (the luma of ITU-R 601) and scaled, each new pixel the
 mean of the old ones under it. Datasets name `Screen`, so that whoever reads them can make the same
@@ -14,19 +14,24 @@ from PIL import Image  # comes with imageio
 
 from element_rl.envs import rooms  # noqa: F401 (registers Rooms-v0)
 from element_rl.envs.names import MARIO
+from element_rl.envs.vectors import SMALLEST_PICTURE, is_image
 
 FRAME_SHAPE = (84, 84)
 
 
 class Screen(gymnasium.Wrapper):
-    """Frames of 84 × 84 grey pixels, actions counted from 0, and a position in every info."""
+    """Frames of 84 × 84 grey pixels, choices counted from 0, and a position in every info."""
 
     def __init__(self, env: gymnasium.Env) -> None:
         super().__init__(env)
         name = env.spec.id if env.spec is not None else type(env.unwrapped).__name__
-        self._first_action = _first_action(name, env)
+        if not is_image(env.observation_space):
+            raise ValueError(no_image(name, env.observation_space))
         self.observation_space = gymnasium.spaces.Box(0, 255, FRAME_SHAPE, np.uint8)
-        self.action_space = gymnasium.spaces.Discrete(env.action_space.n)
+        self._first_action: int | None = None  # None: actions go on as they come
+        if isinstance(env.action_space, gymnasium.spaces.Discrete):
+            self._first_action = int(env.action_space.start)
+            self.action_space = gymnasium.spaces.Discrete(env.action_space.n)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -37,7 +42,9 @@ class Screen(gymnasium.Wrapper):
     def step(
         self, action: Any
     ) -> tuple[UInt8[np.ndarray, "H W"], float, bool, bool, dict[str, Any]]:
-        image, reward, terminated, truncated, info = self.env.step(self._first_action + int(action))
+        if self._first_action is not None:
+            action = self._first_action + int(action)
+        image, reward, terminated, truncated, info = self.env.step(action)
         frame = grey_frame(self._checked(image))
         if not isinstance(reward, int | float | np.number | np.bool_):
             raise ValueError(f"The environment gave {reward!r} as a reward, no number")
@@ -72,29 +79,14 @@ def grey_frame(image: UInt8[np.ndarray, "..."]) -> UInt8[np.ndarray, "H W"]:
     return np.array(picture.resize((width, height), Image.Resampling.BOX))
 
 
-def is_image(space: gymnasium.Space) -> bool:
-    """Whether observations are images: uint8, [H, W], [H, W, 1] or [H, W, 3]."""
-    if not isinstance(space, gymnasium.spaces.Box) or space.dtype != np.uint8:
-        return False
-    grey_or_rgb = len(space.shape) == 2 or (len(space.shape) == 3 and space.shape[-1] in (1, 3))
-    return grey_or_rgb and min(space.shape[:2]) >= 2
-
-
-def _first_action(name: str, env: gymnasium.Env) -> int:
-    """The number of the first action; a ValueError where frames cannot be made."""
-    if not is_image(env.observation_space):
-        raise ValueError(
-            f"Environment {name!r} observes {env.observation_space}, but an image is needed "
-            "(uint8, [H, W], [H, W, 1] or [H, W, 3]): `element explore` takes vectors, where "
-            "actions are continuous; or wrap it with gymnasium.wrappers.AddRenderObservation and "
-            "register the result."
-        )
-    if not isinstance(env.action_space, gymnasium.spaces.Discrete):
-        raise ValueError(
-            f"Environment {name!r} acts in {env.action_space}, but Discrete actions are needed: "
-            "use IntrinsicReplayBuffer with Stable-Baselines3's SAC (docs/sb3.md)."
-        )
-    return int(env.action_space.start)
+def no_image(name: str, space: gymnasium.Space) -> str:
+    """What to say where frames cannot be made of observations in this space."""
+    return (
+        f"Environment {name!r} observes {space}, but an image is needed (uint8, [H, W], [H, W, 1] "
+        f"or [H, W, 3], of {SMALLEST_PICTURE} pixels or more each way): `element explore` takes "
+        "all else as vectors; or wrap it with gymnasium.wrappers.AddRenderObservation and register "
+        "the result."
+    )
 
 
 def _with_position(info: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,8 @@ import gymnasium
 import numpy as np
 from jaxtyping import Float, Integer, Shaped
 
-from element_rl.envs.positions import Bounds, Position, read_position
+from element_rl.envs.cells import OtherCells, map_cell
+from element_rl.envs.positions import MAP_AXES, Bounds, Position, read_position
 
 CELLS_PER_AXIS = 100
 
@@ -29,7 +30,7 @@ class EnvSpec:
     max_episode_steps: int
     action_low: tuple[float, ...] = ()  # of a Box
     action_high: tuple[float, ...] = ()
-    action_names: tuple[str, ...] = ()  # of a choice
+    action_names: tuple[str, ...] = ()  # of a choice; empty where actions are a Box
     position_dim: int = 0
     orientation_slice: tuple[int, int] = (0, 0)  # where the torso's stands in the observation
     coverage_axes: tuple[str, str] | None = None
@@ -37,9 +38,17 @@ class EnvSpec:
     coverage_cells: tuple[int, int] = (CELLS_PER_AXIS, CELLS_PER_AXIS)  # along the two axes
     # False for -v4 robots, whose infos lack it at reset or give the centre of mass
     position_in_info: bool = True
-    position: Position = ()  # as the user says it: entries of info, or columns of the observation
+    # where it is read, as the user says it or as it was found (`positions`); empty: as the library
+    # knows
+    position: Position = ()
+    found: str = ""  # what the position is, in words, where nobody said it
+    # sides of the cells of a map that has no bounds
+    coverage_cell_size: tuple[float, float] | None = None
+    other_cells: OtherCells | None = None  # what coverage counts where there is no map
     coverage_unit: str = "m"  # of positions
     coverage_start: tuple[float, float] | None = None  # about where episodes begin
+    latent_dim: int = 0  # last columns of the observation that tell the agent z (`latents`)
+    left_out: tuple[str, ...] = ()  # entries of the environment's observations that nobody sees
 
     @property
     def sees_frames(self) -> bool:
@@ -57,9 +66,20 @@ class EnvSpec:
         return int(np.prod(self.observation_shape))
 
     @property
+    def task_dim(self) -> int:
+        """Numbers in an observation that are the task's own: all but z."""
+        return self.observation_dim - self.latent_dim
+
+    @property
+    def chooses(self) -> bool:
+        """Whether an action is one choice among a few, and not coordinates of a Box."""
+        return bool(self.action_names)
+
+    @property
     def action_dim(self) -> int:
-        """Coordinates of a Box."""
-        return len(self.action_low)
+        """Numbers in an action as replays keep it and rewards see it: the coordinates of a Box, or
+        a one-hot of the choice."""
+        return len(self.action_names) if self.chooses else len(self.action_low)
 
     @property
     def actions(self) -> int:
@@ -69,6 +89,28 @@ class EnvSpec:
     @property
     def orientation_dim(self) -> int:
         return self.orientation_slice[1] - self.orientation_slice[0]
+
+    @property
+    def has_map(self) -> bool:
+        """Whether coverage counts cells of a map."""
+        return self.coverage_bounds is not None or self.coverage_cell_size is not None
+
+    @property
+    def coverage_of(self) -> str | None:
+        """What coverage counts the cells of; None where it counts nothing."""
+        if self.has_map:
+            return "positions"
+        return None if self.other_cells is None else self.other_cells.kind
+
+    @property
+    def grown_axes(self) -> int:
+        """Axes of cells that have no bounds (`cells`); 0 where the map has bounds, or there is
+        nothing to count."""
+        if self.coverage_bounds is not None:
+            return 0
+        if self.coverage_cell_size is not None:
+            return MAP_AXES
+        return 0 if self.other_cells is None else self.other_cells.axes
 
 
 def position_of(
@@ -84,7 +126,15 @@ def position_of(
     ``env`` is needed where the infos do not tell (``spec.position_in_info`` is False).
     """
     if spec.position:
-        return read_position(spec.position, observation, info)
+        position = read_position(spec.position, observation, info, env)
+        if spec.sees_frames:  # whose workers tell two numbers
+            position = position[:MAP_AXES]
+        if len(position) != spec.position_dim:
+            raise ValueError(
+                f"The position of {spec.name} had {spec.position_dim} numbers before, and has "
+                f"{len(position)} now ({', '.join(map(str, spec.position))})"
+            )
+        return position
     if spec.sees_frames:
         return np.asarray(info["position"], np.float32)
     if spec.coverage_axes is None:
@@ -110,7 +160,8 @@ def orientation_of(
 
 
 class MapScale(NamedTuple):
-    """The coverage map as a square from −1 to 1: what positions are told to learners in."""
+    """The coverage map as a square from −1 to 1: what positions are told to learners in. Of a map
+    without bounds, 100 cells around the start."""
 
     centre: tuple[float, float]
     unit: tuple[float, float]  # half of the map's range
@@ -118,6 +169,10 @@ class MapScale(NamedTuple):
 
 def map_scale(spec: EnvSpec) -> MapScale:
     """The scale of an environment's coverage map; a ValueError where it has none."""
+    if spec.coverage_bounds is None and spec.coverage_cell_size is not None:
+        half = CELLS_PER_AXIS / 2
+        width, height = spec.coverage_cell_size
+        return MapScale(spec.coverage_start or (0.0, 0.0), (half * width, half * height))
     if spec.coverage_bounds is None:
         raise ValueError(
             f"--tell-position tells where on its coverage map the agent is, and {spec.name} has "
@@ -129,11 +184,20 @@ def map_scale(spec: EnvSpec) -> MapScale:
 
 
 def coverage_cell(
-    spec: EnvSpec, positions: Float[np.ndarray, "*batch C"]
+    spec: EnvSpec,
+    positions: Float[np.ndarray, "*batch C"],
+    observations: Shaped[np.ndarray, "..."] | None = None,
 ) -> Integer[np.ndarray, "*batch"]:
-    """Index of the map cell of each position: column · cells[1] + row, outside clipped to the
-    border."""
+    """The cell that each position is in, as a number.
+
+    On a map with bounds: column · cells[1] + row, outside clipped to the border. Elsewhere as
+    `cells` has it; where there is no map, of the observations.
+    """
     if spec.coverage_bounds is None:
+        if spec.coverage_cell_size is not None:
+            return map_cell(positions, spec.coverage_cell_size)
+        if spec.other_cells is not None and observations is not None:
+            return spec.other_cells.cell(observations)
         others = (
             "; SuperMarioBros-1-1 and Rooms-v0 have one."
             if spec.sees_frames

@@ -76,8 +76,9 @@ def test_a_random_walk_never_sees_the_last_room() -> None:
 
 def test_gymnasium_environment() -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it has no renderer, and check_env says so
-        check_env(gymnasium.make("PointMaze-v0").unwrapped, skip_render_check=True)
+        # Gymnasium would rather be told its name, and not the environment without its time limit
+        warnings.simplefilter("ignore")
+        check_env(gymnasium.make("PointMaze-v0", render_mode="rgb_array").unwrapped)
     spec = describe("PointMaze")
     assert (spec.name, spec.observation_dim, spec.action_dim, spec.max_episode_steps) == (
         "PointMaze-v0",
@@ -91,3 +92,35 @@ def test_gymnasium_environment() -> None:
     again, _ = env.reset(seed=3)
     assert np.array_equal(first, again)
     assert first == pytest.approx([info["x_position"] / 5 - 1, info["y_position"] / 5 - 1])
+
+
+def test_it_draws_itself() -> None:
+    """A cell has 24 pixels, so 1 along an axis is 48; the first row is the upper edge."""
+    env = make_env("PointMaze", render_mode="rgb_array")
+    env.reset(seed=0)
+    env.unwrapped.position = np.array([1.0, 1.0])
+    env.unwrapped._trail = [env.unwrapped.position]
+    for _ in range(5):
+        env.step(np.array([1.0, 0.0]))  # to x = 2
+    picture = env.render()
+    assert picture.shape == (480, 480, 3)
+    assert picture.dtype == np.uint8
+
+    def colour(x: float, y: float) -> tuple[int, ...]:
+        return tuple(picture[int((10 - y) * 48), int(x * 48)].tolist())
+
+    assert colour(0.2, 5.0) == point_maze.WALL_COLOUR
+    assert colour(8.0, 8.0) == point_maze.LAST_ROOM_COLOUR
+    assert colour(1.0, 2.5) == point_maze.FREE_COLOUR
+    assert colour(1.5, 1.0) == point_maze.TRAIL_COLOUR
+    assert colour(2.0, 1.0) == point_maze.POINT_COLOUR
+    env.reset(seed=0)
+    assert not np.all(env.render() == point_maze.TRAIL_COLOUR, axis=-1).any()  # a new way
+
+
+def test_it_draws_nothing_unless_told_to() -> None:
+    env = make_env("PointMaze")
+    env.reset(seed=0)
+    env.step(np.array([1.0, 0.0]))
+    assert env.unwrapped.render() is None
+    assert len(env.unwrapped._trail) == 1

@@ -108,11 +108,18 @@ def test_what_cannot_be_used() -> None:
         coverage_cell(spec, np.zeros((1, 2), np.float32))
 
 
-def test_continuous_actions_are_refused() -> None:
+def test_actions_of_a_box_go_on_as_they_come() -> None:
     class Continuous(Colours):
         def __init__(self) -> None:
             super().__init__()
             self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,))
 
-    with pytest.raises(ValueError, match="but Discrete actions are needed: use IntrinsicReplayB"):
-        screens.Screen(Continuous())
+        def step(self, action: Any) -> Any:
+            self.taken = action
+            return super().step(0)
+
+    env = screens.Screen(own := Continuous())
+    env.reset(seed=0)
+    env.step(action := np.array([0.5, -1.0], np.float32))
+    assert own.taken is action
+    assert env.action_space == own.action_space
