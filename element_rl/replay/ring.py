@@ -24,7 +24,7 @@ transition goes on in the next episode (`--falls reset`), its beginning is found
 
 from collections import deque
 from collections.abc import Mapping
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -135,33 +135,35 @@ def add(replay: Replay, records: Records) -> Replay:
 
 def read_episode(
     replay: Replay,
-    agent: Int[Array, ""],
+    agent: Int[Array, ""] | None,
     start: Int[Array, ""],
     length: Int[Array, ""],
     step: Int[Array, ""],
     rows: int,
     num_envs: int = 1,
 ) -> Episode:
-    """The episode of `length` transitions that begins at slot `start`, padded to `rows`."""
+    """The episode of `length` transitions that begins at slot `start`, padded to `rows`. No
+    `agent`: the arrays are those of one, without the axis P."""
+    capacity = replay.sampleable.shape[-1]
     row = jnp.arange(rows, dtype=jnp.int32)
-    slot = (start + num_envs * row) % replay.observation.shape[1]
-    next_slot = (slot + num_envs) % replay.observation.shape[1]
+    slot = (start + num_envs * row) % capacity
+    here, there = _of_agent(agent, slot), _of_agent(agent, (slot + num_envs) % capacity)
     return Episode(
-        observation=replay.observation[agent, slot],
-        action=replay.action[agent, slot],
-        next_observation=replay.observation[agent, next_slot],
-        extrinsic_reward=replay.extrinsic_reward[agent, slot],
-        terminated=replay.terminated[agent, slot],
-        state=replay.state[agent, next_slot],
+        observation=replay.observation[here],
+        action=replay.action[here],
+        next_observation=replay.observation[there],
+        extrinsic_reward=replay.extrinsic_reward[here],
+        terminated=replay.terminated[here],
+        state=replay.state[there],
         mask=row < length,
         step=step + num_envs * row,
-        state_before=replay.state[agent, slot],
+        state_before=replay.state[here],
     )
 
 
 def release_episode(
     replay: Replay,
-    agent: Int[Array, ""],
+    agent: Int[Array, ""] | None,
     start: Int[Array, ""],
     length: Int[Array, ""],
     sample_head: Int[Array, ""],
@@ -169,19 +171,26 @@ def release_episode(
     rows: int,
     num_envs: int = 1,
 ) -> Replay:
-    """Note what the reward said of a finished episode, and let its transitions be sampled."""
-    capacity = replay.observation.shape[1]
+    """Note what the reward said of a finished episode, and let its transitions be sampled; `agent`
+    as in `read_episode`."""
+    capacity = replay.sampleable.shape[-1]
     row = jnp.arange(rows, dtype=jnp.int32)
     present = row < length
     slot = jnp.where(present, (start + num_envs * row) % capacity, capacity)  # padding is dropped
     position = jnp.where(present, (sample_head + num_envs * row) % capacity, capacity)
     written = {
-        name: stored.at[agent, slot].set(notes[name], mode="drop")
+        name: stored.at[_of_agent(agent, slot)].set(notes[name], mode="drop")
         for name, stored in replay.notes.items()
     }
+    entries = _of_agent(agent, position)
     return replay._replace(
-        sampleable=replay.sampleable.at[agent, position].set(slot, mode="drop"), notes=written
+        sampleable=replay.sampleable.at[entries].set(slot, mode="drop"), notes=written
     )
+
+
+def _of_agent(agent: Int[Array, ""] | None, slot: Int[Array, " T"]) -> Any:
+    """The index of these slots of an agent."""
+    return slot if agent is None else (agent, slot)
 
 
 class Drawn(NamedTuple):
@@ -251,11 +260,28 @@ def next_beginning(
     return jnp.where(slot == heads[drawn.env], latest[drawn.env], slot)
 
 
-def seen_as_states(seen: Seen) -> Seen:
-    """The same transitions, or episode, with states where the observations were."""
+def seen_as_states(seen: Seen, latent_dim: int = 0) -> Seen:
+    """The same transitions, or episode, with states where the observations were. The last
+    `latent_dim` columns of these, which no state holds, stay after the state."""
     if seen.state_before is None:
         raise ValueError("The states of the observations are not known, only those of the next.")
-    return seen._replace(observation=seen.state_before, next_observation=seen.state)
+    before, after = seen.state_before, seen.state
+    if latent_dim:
+        before, after = (
+            jnp.concatenate([state, observed[..., -latent_dim:]], axis=-1)
+            for state, observed in ((before, seen.observation), (after, seen.next_observation))
+        )
+    return seen._replace(observation=before, next_observation=after)
+
+
+def without_latent(seen: Seen, latent_dim: int) -> Seen:
+    """The same transitions, or episode, without the last `latent_dim` columns of the observations:
+    for a reward that needs no latent, beside one that does."""
+    width = seen.observation.shape[-1] - latent_dim
+    return seen._replace(
+        observation=seen.observation[..., :width],
+        next_observation=seen.next_observation[..., :width],
+    )
 
 
 class FinishedEpisode(NamedTuple):

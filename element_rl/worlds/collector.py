@@ -85,11 +85,16 @@ class DeviceCollector:
     on_device = True
 
     def __init__(
-        self, worlds: Worlds, agent_seeds: Sequence[int], chunk_steps: int, num_envs: int = 1
+        self,
+        worlds: Worlds,
+        agent_seeds: Sequence[int],
+        chunk_steps: int,
+        num_envs: int = 1,
+        first_agent: int = 0,  # number of the first, in sentences
     ) -> None:
         refuse_bad_sizes(agent_seeds, chunk_steps, None, num_envs)
         self.spec: EnvSpec = worlds.spec
-        self._num_envs = num_envs
+        self._num_envs, self._first_agent = num_envs, first_agent
         self._seeds = np.asarray(agent_seeds, np.uint32)
         sizes = (num_envs, chunk_steps // num_envs)
         self._begin = jax.jit(partial(begin, worlds, num_envs))
@@ -130,9 +135,10 @@ class DeviceCollector:
         (chunk_index, records), self._running = self._running, None
         diverged = np.flatnonzero(~jax.device_get(records.pop("sound_actions")))
         if len(diverged):
+            agent = self._first_agent + diverged[0]
             raise CollectorError(
-                f"Agent {diverged[0]} failed in chunk {chunk_index}: an action is not finite; it "
-                "came from its policy, whose parameters have diverged."
+                f"Agent {agent} failed in chunk {chunk_index}: an action is not finite; it came "
+                "from its policy, whose parameters have diverged."
             )
         records |= jax.device_get({name: records[name] for name in _COUNTED})
         records["episode_index"] = records["episode_index"].astype(np.int64)

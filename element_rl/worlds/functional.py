@@ -93,11 +93,12 @@ class FunctionalWorlds:
         names = self.spec.position
         if not names:
             return jnp.zeros(0)
-        if isinstance(names[0], int):
+        if all(isinstance(name, int) for name in names):
             return observation[jnp.asarray(names)]
         info = (
             self.env.info(state)
             if isinstance(self.env, TwoFunctions)
             else self.env.state_info(state)
         )
-        return jnp.stack([jnp.asarray(info[name], jnp.float32).reshape(()) for name in names])
+        told = [observation[name] if isinstance(name, int) else info[name] for name in names]
+        return jnp.concatenate([jnp.asarray(part, jnp.float32).reshape(-1) for part in told])

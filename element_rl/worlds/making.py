@@ -1,14 +1,17 @@
 """Worlds on the device by the name of an environment."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import gymnasium
 
+from element_rl.envs.latents import parted_options
 from element_rl.envs.make import make_env
 from element_rl.envs.spec import EnvSpec
 from element_rl.worlds.contract import Worlds
 from element_rl.worlds.functional import FunctionalWorlds
+from element_rl.worlds.latents import LatentWorlds
 from element_rl.worlds.point_maze import PointMazeWorlds
 from element_rl.worlds.warp_worlds import warp_worlds
 
@@ -18,7 +21,11 @@ Physics = Literal["host", "warp", "jax"]
 
 def make_worlds(physics: Physics, spec: EnvSpec, env_options: Mapping[str, Any]) -> Worlds:
     """The worlds of an environment, or a ValueError that says why there are none."""
-    return _MAKERS[physics](spec, env_options)
+    options, latent = parted_options(env_options)
+    if latent is None:
+        return _MAKERS[physics](spec, options)
+    own = replace(spec, observation_shape=(spec.task_dim,), latent_dim=0)
+    return LatentWorlds(spec, _MAKERS[physics](own, options), latent)
 
 
 def _jax_worlds(spec: EnvSpec, env_options: Mapping[str, Any]) -> Worlds:

@@ -169,10 +169,12 @@ def _position(
 ) -> Float[Array, "L C"]:
     """As `envs.spec.position_of` tells it."""
     if spec.position:
-        if isinstance(spec.position[0], int):
-            return observation[:, jnp.array(spec.position)]
         infos = task.infos(moment)
-        return jnp.stack([infos[str(entry)] for entry in spec.position], axis=1)
+        told = [
+            observation[:, entry] if isinstance(entry, int) else infos[entry]
+            for entry in spec.position
+        ]
+        return jnp.stack(told, axis=1)
     if spec.coverage_axes is None:
         return jnp.zeros((len(observation), 0))
     if spec.coverage_axes[1] == "y":
