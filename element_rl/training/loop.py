@@ -6,6 +6,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
+from element_rl.envs.spec import EnvSpec
 from element_rl.rewards.entropy_range import SHORTEST, entropy_range, seen_episodes
 from element_rl.rewards.interface import SeesEntropy, entropy_kernel
 from element_rl.runs.folder import RunError, RunFolder
@@ -20,6 +21,7 @@ class Loop(Protocol):
     """Agents in training: `Explorer` and `OnPolicy`."""
 
     seeds: list[int]
+    spec: EnvSpec
 
     @property
     def reward(self) -> Any:
@@ -103,6 +105,7 @@ def summary_of(
 ) -> dict[str, Any]:
     """What a run came to, per seed; `facts` are those of its kind alone."""
     metrics = loop.final_metrics()
+    counted = loop.spec.coverage_of  # cells of a map, unless it is said
     return {
         "env": env,
         "reward": reward,
@@ -112,6 +115,7 @@ def summary_of(
         "env_steps_per_second": rate,
         **metrics,
         **_reward_entropy(loop, metrics["entropy_saturation"]),
+        **({} if counted in (None, "positions") else {"coverage_of": counted}),
         **facts,
         "versions": versions(),
         "commit": commit(),

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from element_rl.agents.a3c import A3CConfig
+from element_rl.agents.dqn import DQNConfig
 from element_rl.agents.sac import SACConfig
 from element_rl.agents.td3 import TD3Config
 from element_rl.training.settings import refuse_too_many
@@ -76,6 +77,8 @@ class FinetuneConfig:
     sac: Annotated[SACConfig | None, tyro.conf.Suppress] = None
     # The learner of robots that explored with TD3; None: as in the run.
     td3: Annotated[TD3Config | None, tyro.conf.Suppress] = None
+    # The learner of runs of DQN; None: as in the run.
+    dqn: Annotated[DQNConfig | None, tyro.conf.Suppress] = None
     # The learner on screens; None: as in the run.
     a3c: Annotated[A3CConfig | None, tyro.conf.Suppress] = None
 

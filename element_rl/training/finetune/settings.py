@@ -6,14 +6,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from element_rl.acting.host_policy import policy_widths
+from element_rl.acting.host_policy import is_normalised, policy_widths
 from element_rl.envs.names import MARIO
 from element_rl.envs.robots import HEALTH_OPTION
 from element_rl.envs.spec import EnvSpec
 from element_rl.runs.folder import RunError, RunFolder
 from element_rl.storage.settings import named_values, settings_from_json
 from element_rl.training.finetune.config import FinetuneConfig
-from element_rl.training.off_policy.config import ExploreConfig, Resolved
+from element_rl.training.off_policy.config import ExploreConfig, Resolved, is_task_reward
 from element_rl.training.off_policy.config import resolved as resolved_explore
 from element_rl.training.on_policy.config import OnPolicyConfig
 from element_rl.training.on_policy.config import resolved as resolved_on_policy
@@ -29,7 +29,9 @@ OFF_POLICY_ONLY = (
     "chunk_steps",
     "sac",
     "td3",
+    "dqn",
 )
+OF_ACTORS = ("temperature", "critic_warmup", "anchor", "anchor_halflife")  # which DQN has none of
 REWARD_SCALES = {MARIO: 0.1}
 KINDS: Mapping[type, str] = {
     ExploreConfig: "a run of element explore",
@@ -42,19 +44,30 @@ def off_policy_settings(config: FinetuneConfig, source: RunFolder) -> Resolved:
     """Settings of SAC or TD3 on the task of a run, from scratch; refused where the run's policies
     do not fit."""
     explored = explored_settings(source, ExploreConfig)
-    others = tuple({"sac", "td3", "a3c"} - {explored.agent})
-    _refuse_given(config, others, f"{source.path} is a run of {explored.agent.upper()}")
+    name = explored.agent or "sac"
+    others = tuple({"sac", "td3", "dqn", "a3c"} - {name})
+    _refuse_given(config, others, f"{source.path} is a run of {name.upper()}")
+    if name == "dqn":
+        reason = f"{source.path} is a run of DQN, whose values are its policy"
+        _refuse_given(config, OF_ACTORS, reason)
     settings, policy = _shared_settings(config, source, explored)
-    learner: Any = getattr(config, explored.agent) or explored.learner
+    explored = _on_the_host(explored)
+    learner: Any = getattr(config, name) or explored.learner
     sees, *sizes, gives = policy_widths(policy)
     if tuple(sizes) != tuple(learner.hidden_sizes):
         raise ValueError(
             f"The policies of {source.path} have hidden layers of {' '.join(map(str, sizes))} "
             f"units, not {' '.join(map(str, learner.hidden_sizes))}: leave "
-            f"--{explored.agent}.hidden-sizes away."
+            f"--{name}.hidden-sizes away."
+        )
+    if is_normalised(policy) != (getattr(learner, "layer_norm", "none") == "both"):
+        raise ValueError(
+            f"The policies of {source.path} have layers that are "
+            f"{'' if is_normalised(policy) else 'not '}normalised: leave "
+            f"--{explored.agent}.layer-norm away."
         )
     # the option that exploring adds by itself is not the task's
-    added = f"{HEALTH_OPTION}=false" if explored.reward != "extrinsic" else None
+    added = f"{HEALTH_OPTION}=false" if not is_task_reward(explored.reward) else None
     options = [pair for pair in explored.env_options if pair != added]
     settings |= {
         "replay_size": config.replay_size or explored.replay_size,
@@ -65,9 +78,10 @@ def off_policy_settings(config: FinetuneConfig, source: RunFolder) -> Resolved:
         "env_options": _merged_options(options, config.env_options, f"{HEALTH_OPTION}=false"),
         "position": explored.position,
         "bounds": explored.bounds,
+        "cell_size": explored.cell_size,
         "tell_position": explored.tell_position,
         "agent": explored.agent,
-        explored.agent: learner,
+        name: learner,
     }
     task = resolved_explore(ExploreConfig(**settings))
     spec = task.spec
@@ -80,10 +94,27 @@ def off_policy_settings(config: FinetuneConfig, source: RunFolder) -> Resolved:
     return task
 
 
+def _on_the_host(explored: ExploreConfig) -> ExploreConfig:
+    """The settings of a run without what was chosen for worlds on the device: a task is learned on
+    the host, with one environment and one update per step."""
+    if explored.physics == "host":
+        return explored
+    sac = dataclasses.replace(explored.sac, temperature_learning_rate=None)
+    usual = ExploreConfig(explored.env)
+    return dataclasses.replace(
+        explored, batch_size=usual.batch_size, chunk_steps=usual.chunk_steps, sac=sac
+    )
+
+
 def on_policy_settings(config: FinetuneConfig, source: RunFolder) -> tuple[OnPolicyConfig, EnvSpec]:
     """Settings of A3C on the task of a run, from scratch; refused where the run's policies do not
     fit."""
     explored = explored_settings(source, OnPolicyConfig)
+    if explored.agent != "a3c":
+        raise ValueError(
+            f"{source.path} is a run of PPO, whose policies go on with element on-policy --agent "
+            f"ppo --begin {source.path} --reward extrinsic."
+        )
     reason = f"{source.path} is a run of A3C, and this is a setting of SAC"
     _refuse_given(config, OFF_POLICY_ONLY, reason)
     settings, policy = _shared_settings(config, source, explored)

@@ -106,7 +106,7 @@ def trained(
 
 
 class OffPolicyTask:
-    """SAC or TD3 goes on."""
+    """SAC, TD3 or DQN goes on."""
 
     in_newest_only = ("critics", "temperature")
     facts: Mapping[str, Any] = {}
@@ -129,7 +129,7 @@ class OffPolicyTask:
             # The transferred policy acts from the first step; agents from scratch act at random
             # until they learn.
             learner: Any = replace(self.settings.learner, learn_start=0)
-            changed = replace(self.settings, **{self.settings.agent: learner})
+            changed = replace(self.settings, **{self.settings.agent or "sac": learner})
             settings = settings._replace(config=changed)
         return settings, (off_policy.reopen_run if begun else off_policy.create_run)(settings, path)
 

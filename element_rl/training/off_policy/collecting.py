@@ -5,10 +5,12 @@ from collections.abc import Callable, Mapping
 from element_rl.acting.collector import Collector, ProcessCollector
 from element_rl.acting.host_policy import policy_action
 from element_rl.envs.spec import EnvSpec
+from element_rl.population import Devices
 from element_rl.training.off_policy.config import ExploreConfig, parsed_options
 from element_rl.training.settings import agent_seeds
 from element_rl.worlds.collector import DeviceCollector
 from element_rl.worlds.making import make_worlds
+from element_rl.worlds.shared_out import SharedOutCollector
 
 Shapes = Mapping[str, tuple[int, ...]]
 # of a run, for policies with parameters of these shapes; None: for random actions
@@ -23,11 +25,15 @@ def usual_collector(config: ExploreConfig, spec: EnvSpec, shapes: Shapes | None)
 
 def device_collector(
     config: ExploreConfig, spec: EnvSpec, shapes: Shapes | None
-) -> DeviceCollector:
-    """Worlds on the device."""
+) -> DeviceCollector | SharedOutCollector:
+    """Worlds on the device, or on those that share the agents."""
     del shapes  # of any policy
     worlds = make_worlds(config.physics, spec, parsed_options(config))
-    return DeviceCollector(worlds, agent_seeds(config), config.chunk_steps, config.num_envs)
+    devices = Devices.of(config.seeds, config.devices)
+    sizes = agent_seeds(config), config.chunk_steps, config.num_envs
+    if devices.several:
+        return SharedOutCollector(worlds, *sizes, devices)
+    return DeviceCollector(worlds, *sizes)
 
 
 def process_collector(
@@ -43,4 +49,5 @@ def process_collector(
         env_options=parsed_options(config),
         num_workers=config.workers,
         num_envs=config.num_envs,
+        seconds=config.env_timeout,
     )

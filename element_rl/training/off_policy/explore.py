@@ -14,13 +14,11 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-from jaxtyping import Int
-
 from element_rl.encoders.state import WarmUp
 from element_rl.rewards import Reward
 from element_rl.runs.folder import RunFolder
 from element_rl.runs.metrics_log import METRIC_COLUMNS
+from element_rl.runs.visits import Stored
 from element_rl.runs.watching import Watcher
 from element_rl.training.loop import random_measures, run_loop
 from element_rl.training.off_policy.collecting import MakeCollector, usual_collector
@@ -28,6 +26,8 @@ from element_rl.training.off_policy.config import ExploreConfig, Resolved, resol
 from element_rl.training.off_policy.explorer import FAULTS, Explorer
 from element_rl.training.off_policy.programs import REWARD_COLUMNS
 from element_rl.worlds.making import Physics
+
+OWN_COLUMNS = {"dqn": ("target_mean", "exploration_rate")}  # of an agent's metrics
 
 
 def explore(
@@ -48,14 +48,15 @@ def explore(
     checkpoint. `facts` are added to the summary. `make_collector` says who acts.
     """
     settings = resolved(config, run if resume else None)
-    with run.exclusively(wait_seconds), Explorer(*settings, run, make_collector) as explorer:
-        run_loop(explorer, run, watch, stop, resume, begin)
-        summary, warm_up = explorer.summary(), explorer.warm_up
-    summary["random_policy"], visits = random_policy(settings, watch, make_collector, warm_up)
-    if visits is not None:
-        run.write_random_visits(visits)
-    summary |= facts or {}
-    run.write_summary(summary)
+    with run.exclusively(wait_seconds):
+        with Explorer(*settings, run, make_collector) as explorer:
+            run_loop(explorer, run, watch, stop, resume, begin)
+            summary, warm_up = explorer.summary(), explorer.warm_up
+        summary["random_policy"], visits = random_policy(settings, watch, make_collector, warm_up)
+        if visits is not None:
+            run.write_random_visits(visits)
+        summary |= facts or {}
+        run.write_summary(summary)
     return summary
 
 
@@ -64,12 +65,12 @@ def random_policy(
     watch: Watcher = lambda progress: None,
     make_collector: MakeCollector = usual_collector,
     warm_up: WarmUp | None = None,
-) -> tuple[dict[str, Any] | None, Int[np.ndarray, "P X Y"] | None]:
+) -> tuple[dict[str, Any] | None, Stored | None]:
     """What uniformly random actions reach in as many steps: the same measures and map, for
     comparison.
 
-    None where nobody asked for it or the run itself acts at random; no map where there are no
-    positions.
+    None where nobody asked for it or the run itself acts at random; no visits where coverage is not
+    counted.
     """
     config, spec, _ = resolved(settings)
     if config.random_seeds == 0 or config.reward == "random":
@@ -83,6 +84,7 @@ def random_policy(
         recent_scale=False,
         extrinsic_weight=0.0,
         seeds=config.random_seeds,
+        devices=None,  # that number may not share them
     )
     with Explorer(config, spec, None, None, make_collector, warm_up) as explorer:
         measures, counts = random_measures(explorer, watch), explorer.measures.counts
@@ -90,11 +92,15 @@ def random_policy(
 
 
 def metric_columns(
-    reward: Reward | None, extrinsic_weight: float = 0.0, physics: Physics = "host"
+    reward: Reward | None,
+    extrinsic_weight: float = 0.0,
+    physics: Physics = "host",
+    agent: str | None = None,
 ) -> tuple[str, ...]:
     """The header of metrics.csv for a run with this reward, with so much of the environment's
-    beside it, and with environments that are stepped there."""
+    beside it, with environments that are stepped there, and with this agent."""
     own = reward.metric_names if reward is not None else ()
     both = REWARD_COLUMNS if extrinsic_weight else ()
     faults = () if physics == "host" else (FAULTS,)
-    return (*METRIC_COLUMNS, "target_mean", "temperature_loss", *both, *own, *faults)
+    agents_own = OWN_COLUMNS.get(agent or "", ("target_mean", "temperature_loss"))
+    return (*METRIC_COLUMNS, *agents_own, *both, *own, *faults)

@@ -16,13 +16,14 @@ from jaxtyping import Float
 from element_rl.acting.collector import Chunk
 from element_rl.encoders.state import WarmUp
 from element_rl.envs.spec import EnvSpec
+from element_rl.population import Devices
 from element_rl.rewards import Reward, make_reward
 from element_rl.runs.folder import RunFolder
 from element_rl.runs.metrics_log import FINAL_SHARE
 from element_rl.runs.watching import COMPILING, Interrupted, Progress, Watcher
-from element_rl.storage.trees import tree_to_arrays
+from element_rl.storage.trees import as_long_as, tree_to_arrays
 from element_rl.training.loop import final_metrics_of, part, summary_of, tree_of
-from element_rl.training.measures import MetricsSink
+from element_rl.training.measures import LatestMap, MetricsSink
 from element_rl.training.off_policy.collecting import MakeCollector, usual_collector
 from element_rl.training.off_policy.config import ExploreConfig
 from element_rl.training.off_policy.learner import Learner
@@ -67,6 +68,8 @@ class Explorer:
             config.updates_per_chunk,
             view_of(config, spec),
             config.inputs,
+            on_device=config.physics != "host",
+            devices=Devices.of(config.seeds, config.devices),
         )
         self.measures = ChunkMeasures(spec, len(self.seeds), config.num_envs)
         self.parameters: dict[str, Any] = self.learner.parameters()
@@ -78,7 +81,7 @@ class Explorer:
         self.chunk = 0  # chunks done
         self.episode_index = np.zeros(len(self.seeds) * config.num_envs, np.int64)
         self.seconds = 0.0  # of training, over all resumptions
-        self.metrics = MetricsSink(run)
+        self.metrics, self._latest_map = MetricsSink(run), LatestMap(run)
 
     @property
     def step(self) -> int:
@@ -101,6 +104,7 @@ class Explorer:
         `anchor_weight` above 0 holds the actors near what they were (`sac.Anchor`); it halves every
         `anchor_halflife` updates.
         """
+        agents = self.learner.devices.put(agents)
         self.learner.state = self.learner.state._replace(agents=agents)
         self.learner.critic_warmup = critic_warmup
         self._anchor(anchor_weight, anchor_halflife)
@@ -256,10 +260,9 @@ class Explorer:
         self._anchor(*counters.get("anchor", np.array([0.0, inf])).tolist())
         self.seconds = float(counters["seconds"])
         self.episode_index = counters["episode_index"]
-        for name, array in arrays.items():
-            if name.startswith("learner/rewards/") and name.endswith("memory/states"):
-                self.learner.make_room(array.shape[1])  # the run may have been planned for longer
-        self.learner.state = tree_of(self.learner.state, arrays, "learner")
+        # the run may have been planned for longer, and its memories be larger
+        template = as_long_as(self.learner.state, arrays, "learner")
+        self.learner.state = self.learner.devices.put(tree_of(template, arrays, "learner"))
         if self.learner.host_memories:
             self.learner.load_memories(folder)
         self._act_as_learned()
@@ -267,7 +270,7 @@ class Explorer:
         if (worlds := self.collector.snapshot()) is not None:
             self.collector.restore(tree_of(worlds, arrays, WORLDS))
         else:
-            self.collector.resume(self.episode_index, self._running_actions())
+            self.collector.resume(self.episode_index, self.learner.running_actions())
 
     def summary(self) -> dict[str, Any]:
         """What the run came to, per seed."""
@@ -301,14 +304,7 @@ class Explorer:
             for row, number in zip(rows, faults.tolist(), strict=True):
                 row[FAULTS] = number
         self.metrics.add(rows)
-
-    def _running_actions(self) -> list[np.ndarray]:
-        """Of the episode that runs in each environment."""
-        action, num_envs = self.learner.state.replay.action, self.config.num_envs
-        return [
-            np.asarray(action[row // num_envs, self.learner.ledger.running_slots(row)])
-            for row in range(len(self.episode_index))
-        ]
+        self._latest_map.show(self.step, self.measures.counts)
 
     def __enter__(self) -> "Explorer":
         return self

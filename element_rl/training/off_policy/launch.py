@@ -16,7 +16,7 @@ from element_rl.training.off_policy.explore import metric_columns
 def create_run(config: ExploreConfig | Resolved, folder: Path) -> RunFolder:
     """A new run folder for the configuration."""
     config, spec, reward = resolved(config)
-    columns = metric_columns(reward, config.extrinsic_weight, config.physics)
+    columns = metric_columns(reward, config.extrinsic_weight, config.physics, config.agent)
     facts = {"env": config.env, "reward": config.reward, **launch.coverage_facts(spec)}
     return launch.create_run("explore", config, folder, columns, facts)
 
@@ -25,5 +25,5 @@ def reopen_run(config: ExploreConfig | Resolved, folder: Path) -> RunFolder:
     """The run in a folder, to be continued; refused where it was started with other settings."""
     run = RunFolder.open(folder)
     config, _, reward = resolved(config, run)
-    columns = metric_columns(reward, config.extrinsic_weight, config.physics)
+    columns = metric_columns(reward, config.extrinsic_weight, config.physics, config.agent)
     return launch.reopen_run("explore", config, folder, columns, begun=begun_settings(run))

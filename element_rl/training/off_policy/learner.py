@@ -1,7 +1,8 @@
 """The device side of training: replay, rewards and agents of a population.
 
 Every program (`programs`) is compiled once per shape and donates what it replaces. Numbers that
-change (slots, counts, agents) are arguments; nothing is traced again while training.
+change (slots, counts, agents) are arguments; nothing is traced again while training. Agents may be
+shared out over several devices (`population`), each with all that is its agents'.
 """
 
 from collections import Counter
@@ -21,14 +22,18 @@ from element_rl.agents.contract import Agent
 from element_rl.encoders.state import WarmUp, make_state_encoder
 from element_rl.envs.spec import EnvSpec
 from element_rl.memory.hnsw import HnswMemory
+from element_rl.population import Devices
 from element_rl.replay import ring
 from element_rl.replay.ring import FinishedEpisode, Ledger, Replay
 from element_rl.rewards import Reward, RewardSpec
-from element_rl.rewards.interface import Inputs, remembering
+from element_rl.rewards.interface import Inputs, enters_on_host, remembering
 from element_rl.training.off_policy import programs
 from element_rl.training.off_policy.view import PLAIN, View, telling
 
-EPISODE_BUCKETS = (128, 256, 512)  # padded lengths; longer episodes take the environment's limit
+# Padded lengths of episodes; longer ones take the environment's limit. Each is a program of its
+# own, and to compile one for an accelerator takes longer than what padding costs there.
+EPISODE_BUCKETS = (128, 256, 512)
+BUCKETS_ON_DEVICE = (128,)
 
 
 class LearnerState(NamedTuple):
@@ -58,44 +63,44 @@ class Learner:
         num_updates: int | None = None,  # after a chunk; as many as it has steps, unless told
         view: View = PLAIN,  # what the agents learn from, beside what the reward sees
         inputs: Inputs = "own",  # what the reward sees where the agent sees observations
+        on_device: bool = False,  # worlds there make the chunks
+        devices: Devices | None = None,  # that share the agents; one, unless told
     ) -> None:
         agent = telling(agent, view)
+        self.devices = devices = Devices.of(len(agent_seeds), 1) if devices is None else devices
         self.spec, self.reward, self.agent, self.view = spec, reward, agent, view
         self.num_updates = chunk_steps if num_updates is None else num_updates
-        self.seeds = jnp.asarray(agent_seeds, jnp.uint32)
+        self.seeds = devices.put(jnp.asarray(agent_seeds, jnp.uint32))
         capacity -= capacity % num_envs
-        self.num_envs, self.inputs = num_envs, inputs
+        self.num_envs, self.inputs, self.on_device = num_envs, inputs, on_device
+        self._buckets = BUCKETS_ON_DEVICE if on_device else EPISODE_BUCKETS
         records = 2 * chunk_steps // num_envs  # of an environment in a chunk, at most
         self.ledger = Ledger(len(agent_seeds), capacity, spec.max_episode_steps, records, num_envs)
-        self._encoders = _stacked(
-            [
-                make_state_encoder(
-                    seed, spec.observation_dim, spec.orientation_slice, warm_up=warm_up
-                )
-                for seed in agent_seeds
-            ]
-        )
+        encoders = [
+            make_state_encoder(seed, spec.task_dim, spec.orientation_slice, warm_up=warm_up)
+            for seed in agent_seeds
+        ]
+        self._encoders = devices.put(_stacked(encoders))
         state_dim = 5 + spec.position_dim + spec.orientation_dim
-        seen_dim = spec.observation_dim if inputs == "own" else state_dim
+        seen_dim = spec.observation_dim if inputs == "own" else state_dim + spec.latent_dim
         reward_spec = RewardSpec(
-            seen_dim, spec.action_dim, state_dim, spec.max_episode_steps, total_steps
+            seen_dim,
+            spec.action_dim,
+            state_dim,
+            spec.max_episode_steps,
+            total_steps,
+            spec.chooses,
         )
-        keys = jax.vmap(jax.random.key)(self.seeds)
+        keys = jax.vmap(jax.random.key)(jnp.asarray(agent_seeds, jnp.uint32))
+        begun = jax.vmap(lambda key: reward.init(jax.random.fold_in(key, 1), reward_spec))(keys)
+        sizes = (len(agent_seeds), capacity, spec.observation_dim, spec.action_dim, state_dim)
+        places, notes = view.told is not None, reward.note_shapes()
         self.state = LearnerState(
-            agents=jax.vmap(agent.create)(keys),
-            rewards=jax.vmap(lambda key: reward.init(jax.random.fold_in(key, 1), reward_spec))(
-                keys
-            ),
-            replay=ring.create(
-                len(agent_seeds),
-                capacity,
-                spec.observation_dim,
-                spec.action_dim,
-                state_dim,
-                reward.note_shapes(),
-                places=view.told is not None,
-            ),
+            agents=devices.put(jax.vmap(agent.create)(keys)),
+            rewards=devices.put(begun),
+            replay=devices.made(lambda: ring.create(*sizes, notes, places=places)),
         )
+        self.sees = programs.Sees(inputs, spec.latent_dim)
         self._memory = remembering(reward)
         on_host = self._memory is not None and self._memory.memory_on_host
         self.host_memories = [HnswMemory(state_dim) for _ in agent_seeds] if on_host else []
@@ -103,22 +108,41 @@ class Learner:
         self.critic_warmup = 0  # updates, from the first, in which the critics learn alone
         self.anchor_weight = 0.0  # what leaving `state.anchor` costs
         self.anchor_halflife = inf  # updates in which that halves
-        self._ingest = jax.jit(partial(programs.ingest, view=view), donate_argnums=0)
-        self._finish = jax.jit(
-            partial(programs.finish_all, reward, self._memory, inputs, num_envs),
-            static_argnames=("rows", "remembers"),
-            donate_argnums=(0, 1),
+        self._compile(reward, agent, extrinsic_weight)
+
+    def _compile(self, reward: Reward, agent: Agent, extrinsic_weight: float) -> None:
+        """Says which programs there are; each is compiled when it is first called."""
+        program, num_envs, view = self.devices.program, self.num_envs, self.view
+        self._records = program(partial(programs.as_records, num_envs=num_envs), (0, 0, 0, 0))
+        ingest = partial(programs.ingest, view=view)
+        self._ingest = program(ingest, (0, 0, 0, 0), donate=(0,))
+        self._finish = program(
+            partial(programs.finish_all, reward, self._memory, self.sees, num_envs),
+            (0, 0, 0, 0, 0),
+            donate=(0, 1),
+            static=("rows", "remembers", "together"),
         )
-        settings: dict[str, Any] = {
-            "extrinsic_weight": extrinsic_weight,
-            "view": view,
-            "inputs": inputs,
-        }
-        update = partial(programs.update, reward, agent, self.num_updates, **settings)
-        self._update = jax.jit(update, donate_argnums=(0, 1))
-        self._entropies, self._episode_states = (
-            jax.jit(partial(program, num_envs), static_argnames="rows")
-            for program in (programs.evaluation_entropies, programs.episode_states)
+        self._finish_rounds = program(
+            partial(programs.finish_rounds, reward, self.sees, num_envs),
+            (0, 0, 1, None),
+            donate=(0, 1),
+            static=("rows",),
+        )
+        update = partial(
+            programs.update,
+            reward,
+            agent,
+            self.num_updates,
+            extrinsic_weight=extrinsic_weight,
+            view=view,
+            sees=self.sees,
+        )
+        self._update = program(update, (0, 0, 0, 0, 0, None, None, 0, None, None), donate=(0, 1))
+        entropies = partial(programs.evaluation_entropies, num_envs)
+        self._entropies = program(entropies, (0, 0, 0), static=("rows",))
+        # of one agent, on the device of that agent
+        self._episode_states = jax.jit(
+            partial(programs.episode_states, num_envs), static_argnames="rows"
         )
 
     def ingest(self, chunk: Chunk) -> list[FinishedEpisode]:
@@ -132,16 +156,16 @@ class Learner:
 
     def _store(self, chunk: Chunk) -> list[FinishedEpisode]:
         slots, finished = self.ledger.place(chunk.final, chunk.count)
-        flags = np.stack([chunk.extrinsic_reward, chunk.terminated], axis=-1)
-        records = [chunk.observation, chunk.action, flags, chunk.position]
-        on_host = isinstance(chunk.observation, np.ndarray)
-        # on the host for one transfer instead of five
-        together = (np if on_host else jnp).concatenate(records, axis=-1, dtype=np.float32)
+        flags = np.stack([chunk.extrinsic_reward, chunk.terminated], axis=-1, dtype=np.float32)
+        records = (chunk.observation, chunk.action, flags, chunk.position)
         agents = len(self.seeds)
-        together, slots = (
-            together.reshape(agents, -1, together.shape[-1]),
-            slots.reshape(agents, -1),
-        )
+        if isinstance(chunk.observation, np.ndarray):
+            # on the host for one transfer instead of five
+            together = np.concatenate(records, axis=-1, dtype=np.float32)
+            together = together.reshape(agents, -1, together.shape[-1])
+        else:
+            together = self._records(*records)
+        slots = slots.reshape(agents, -1)
         replay = self._ingest(self.state.replay, self._encoders, together, slots)
         self.state = self.state._replace(replay=replay)
         return finished
@@ -192,19 +216,25 @@ class Learner:
             self.state.replay.state, start.astype(np.int32), length.astype(np.int32), rows=rows
         )
 
-    def states_of(self, agent: int, start: int, length: int) -> Float[np.ndarray, "T D"]:
-        """The states that an episode of an agent led to, on the host."""
-        rows = self.spec.max_episode_steps
-        states = self._episode_states(
-            self.state.replay.state, np.int32(agent), np.int32(start), rows=rows
-        )
+    def states_of(
+        self, agent: int, start: int, length: int, rows: int | None = None
+    ) -> Float[np.ndarray, "T D"]:
+        """The states that an episode of an agent led to, on the host; the program that reads them
+        is one for `rows` states."""
+        rows = self.spec.max_episode_steps if rows is None else rows
+        device, own = self.devices.place_of(agent, len(self.seeds))
+        local = self.devices.parts(self.state.replay.state)[device]
+        states = self._episode_states(local, np.int32(own), np.int32(start), rows=rows)
         return np.asarray(states)[:length]
 
-    def make_room(self, number: int) -> None:
-        """Let every memory on the device have room for so many states, at least."""
-        if self._memory is not None and not self._memory.memory_on_host:
-            grow = jax.vmap(partial(self._memory.with_room, number=number))
-            self.state = self.state._replace(rewards=grow(self.state.rewards))
+    def running_actions(self) -> list[Float[np.ndarray, "T A"]]:
+        """Of the episode that runs in each environment, on the host."""
+        found: list[np.ndarray] = []
+        for part in self.devices.parts(self.state.replay.action):
+            for own in range(len(part) * self.num_envs):
+                slots = self.ledger.running_slots(len(found))
+                found.append(np.asarray(part[own // self.num_envs, slots]))
+        return found
 
     def save_memories(self, folder: Path) -> None:
         """Write the memories that live on the host."""
@@ -220,51 +250,75 @@ class Learner:
         """What a program that observes the episode is compiled for: its padded length, and whether
         states enter the memory."""
         rows = next(
-            (bucket for bucket in EPISODE_BUCKETS if bucket >= episode.length),
+            (bucket for bucket in self._buckets if bucket >= episode.length),
             self.spec.max_episode_steps,
         )
         return min(rows, self.spec.max_episode_steps), bool(self._enters(episode).any())
 
     def _enters(self, episode: FinishedEpisode) -> Bool[np.ndarray, " T"]:
-        """Which states of an episode enter the memory."""
+        """Which states of an episode enter a memory."""
         if self._memory is None:
             return np.zeros(episode.length, bool)
-        return self._memory.enters(episode.step + self.num_envs * np.arange(episode.length))
+        return self._memory.enters(self._steps(episode))
+
+    def _steps(self, episode: FinishedEpisode) -> Int[np.ndarray, " T"]:
+        """Of the agent, before each transition of an episode."""
+        return episode.step + self.num_envs * np.arange(episode.length)
 
     def _observe(self, episodes: Sequence[FinishedEpisode], rows: int, remembers: bool) -> None:
         """Observe episodes of one kind, of different environments, in one call: a call costs more
         than what it computes."""
-        most = len(self.seeds) * self.num_envs
-        where = np.zeros((most, 6), np.int32)
-        where[: len(episodes)] = [
-            (*episode, self.ledger.filled(episode.agent)) for episode in episodes
-        ]
+        if self.on_device and not remembers and not self.host_memories:
+            self._observe_rounds(episodes, rows)
+            return
+        agents = len(self.seeds) // len(self.devices)  # of each device
+        sizes = (len(self.devices), agents * self.num_envs)
+        where, number = np.zeros((*sizes, 6), np.int32), np.zeros(len(self.devices), np.int32)
         distances = None
         if self.host_memories:
-            asked = [self._ask_host_memory(episode, rows) for episode in episodes]
-            distances = np.stack(asked + [np.full_like(asked[0], np.inf)] * (most - len(asked)))
+            k = remembering(self.reward).num_neighbours  # type: ignore[union-attr]
+            distances = np.full((*sizes, rows, k), np.inf, np.float32)
+        for episode in episodes:
+            device, own = self.devices.place_of(episode.agent, len(self.seeds))
+            place = device, number[device]
+            filled = self.ledger.filled(episode.agent)
+            where[place] = (own, *episode[1:], filled)
+            if distances is not None:
+                distances[place] = self._ask_host_memory(episode, rows)
+            number[device] += 1
         replay, rewards = self._finish(
             self.state.replay,
             self.state.rewards,
             where,
-            np.int32(len(episodes)),
+            number,
             distances,
             rows=rows,
             remembers=remembers,
+            # on the host's own processor one after the other is as fast
+            together=agents if self.on_device else 1,
+        )
+        self.state = self.state._replace(replay=replay, rewards=rewards)
+
+    def _observe_rounds(self, episodes: Sequence[FinishedEpisode], rows: int) -> None:
+        """Observe episodes that feed no memory, one of every agent at a time."""
+        where = np.zeros((self.num_envs, len(self.seeds), 6), np.int32)
+        had: Counter[int] = Counter()
+        for episode in episodes:
+            where[had[episode.agent], episode.agent, :5] = episode
+            had[episode.agent] += 1
+        replay, rewards = self._finish_rounds(
+            self.state.replay, self.state.rewards, where, np.int32(max(had.values())), rows=rows
         )
         self.state = self.state._replace(replay=replay, rewards=rewards)
 
     def _ask_host_memory(self, episode: FinishedEpisode, rows: int) -> Float[np.ndarray, "T K"]:
         assert self._memory is not None
         k = self._memory.num_neighbours
-        states = self._episode_states(
-            self.state.replay.state, episode.agent, episode.start, rows=rows
-        )
-        states = np.asarray(states)[: episode.length]
+        states = self.states_of(episode.agent, episode.start, episode.length, rows)
         memory = self.host_memories[episode.agent]
         distances = np.full((rows, k), np.inf, np.float32)
         distances[: episode.length] = memory.query(states, k)[0]
-        memory.insert(states[self._enters(episode)])
+        memory.insert(states[enters_on_host(self._memory, self._steps(episode))])
         return distances
 
 

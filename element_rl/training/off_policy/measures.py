@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from element_rl.acting.collector import Chunk
-from element_rl.envs.spec import CELLS_PER_AXIS, EnvSpec, coverage_cell
+from element_rl.envs.spec import EnvSpec, coverage_cell
 from element_rl.replay.ring import FinishedEpisode
 from element_rl.training.measures import Measures
 
@@ -20,8 +20,7 @@ class ChunkMeasures:
 
     def __init__(self, spec: EnvSpec, num_agents: int, num_envs: int = 1) -> None:
         self.spec, self.num_envs = spec, num_envs
-        mapped = spec.coverage_bounds is not None
-        self.counts = Measures(num_agents, (CELLS_PER_AXIS, CELLS_PER_AXIS) if mapped else None)
+        self.counts = Measures.of(spec, num_agents)
         # slot and length of the latest finished episode
         self.last_start = np.zeros(num_agents, np.int64)
         self.last_length = np.zeros(num_agents, np.int64)
@@ -36,7 +35,9 @@ class ChunkMeasures:
         if self.counts.mapped:
             valid = np.arange(rows)[None, :] < chunk.count[:, None]
             agents = np.nonzero(valid)[0] // self.num_envs
-            self.counts.visit(agents, coverage_cell(self.spec, chunk.position)[valid])
+            # only then are observations taken from the device, where worlds leave them
+            seen = None if self.spec.has_map else np.asarray(chunk.observation)
+            self.counts.visit(agents, coverage_cell(self.spec, chunk.position, seen)[valid])
         some = (chunk.final & (np.arange(rows)[None, :] < chunk.count[:, None])).any(axis=1)
         for count in np.unique(chunk.count[~some]).tolist():
             alike = ~some & (chunk.count == count)

@@ -2,12 +2,18 @@
 
 ingest         new records are encoded and written to the replay
 finish_all     episodes ended: the reward observes them, their notes are written, and where
-               states entered a memory all stored notes of the agent are refreshed
+               states entered a memory all stored notes of the agent are refreshed. What a reward
+               makes of an episode alone (`Measures`) is computed for several at once
+finish_rounds  the same for episodes that feed no memory, one of every agent at a time: on an
+               accelerator one matrix product of many is faster than many
 update         K × (sample, reward, learn) for all agents
+
+Where agents are shared out over several devices, each device runs these with its own agents alone
+(`population`): P is their number, and agents are counted among them.
 """
 
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,12 +26,40 @@ from element_rl.entropy import evaluation_entropy
 from element_rl.replay import ring
 from element_rl.replay.ring import Records, Replay
 from element_rl.rewards import Reward
-from element_rl.rewards.interface import Inputs, Remembers
+from element_rl.rewards.interface import Inputs, Remembers, measuring
 from element_rl.training.off_policy.view import PLAIN, View, learned_from, placed
 
 # Where the environment's reward is added: its mean over the batch, before its weight, and that of
 # what the agent learns from.
 REWARD_COLUMNS = ("reward_extrinsic", "reward_learned")
+
+
+class Sees(NamedTuple):
+    """What a reward sees where the agent sees observations; hashable, so it can be static under
+    jit."""
+
+    inputs: Inputs = "own"
+    latent_dim: int = 0  # last columns of the observations, which are no part of states
+
+
+AS_IT_IS = Sees()
+
+
+def seen_by_reward(seen: Any, sees: Sees) -> Any:
+    """Transitions, or an episode, as the reward is given them."""
+    return seen if sees.inputs == "own" else ring.seen_as_states(seen, sees.latent_dim)
+
+
+def as_records(
+    observation: Float[Array, "L R O"],
+    action: Float[Array, "L R A"],
+    flags: Float[Array, "L R 2"],
+    position: Float[Array, "L R C"],
+    num_envs: int,
+) -> Float[Array, "P M F"]:
+    """Parts of a chunk of worlds as `ingest` takes them."""
+    together = jnp.concatenate([observation, action, flags, position], axis=-1, dtype=jnp.float32)
+    return together.reshape(len(together) // num_envs, -1, together.shape[-1])
 
 
 def ingest(
@@ -51,23 +85,79 @@ def ingest(
 def finish_all(
     reward: Reward,
     memory: Remembers | None,
-    inputs: Inputs,
+    sees: Sees,
     num_envs: int,
     replay: Replay,
     rewards: Any,
-    where: Int[Array, "L 6"],
-    number: Int[Array, ""],
-    neighbour_distances: Float[Array, "L T K"] | None,
+    # with an axis for the device in front, of length 1
+    where: Int[Array, "1 L 6"],
+    number: Int[Array, "1"],
+    neighbour_distances: Float[Array, "1 L T K"] | None,
     rows: int,
     remembers: bool,
+    together: int = 1,
 ) -> tuple[Replay, Any]:
-    """The first `number` episodes of `where`, one after the other."""
+    """The first `number` episodes of `where`, one after the other.
+
+    What the reward measures of an episode alone it measures of so many `together`, before the first
+    of these enters a memory: one product of many matrices is faster than many, one after the other.
+    L is a multiple of `together`.
+    """
+    measure = measuring(reward) if together > 1 else None
+
+    def measured(replay: Replay, group: Int[Array, "G 6"]) -> Any:
+        def of_one(where: Int[Array, "6"]) -> Any:
+            agent, start, length, step, _, _ = where
+            episode = ring.read_episode(replay, agent, start, length, step, rows, num_envs)
+            return measure(seen_by_reward(episode, sees)) if measure else None
+
+        return jax.vmap(of_one)(group) if measure else None
+
+    def finish_group(index: Array, carry: tuple[Replay, Any]) -> tuple[Replay, Any]:
+        first = index * together
+        found = measured(carry[0], jax.lax.dynamic_slice_in_dim(where[0], first, together))
+
+        def finish(place: Array, carry: tuple[Replay, Any]) -> tuple[Replay, Any]:
+            row = first + place
+            distances = None if neighbour_distances is None else neighbour_distances[0, row]
+            own = jax.tree.map(lambda leaf: leaf[place], found)
+            known = where[0, row], distances, own
+            return _finish(reward, memory, sees, num_envs, *carry, *known, rows, remembers)
+
+        return jax.lax.fori_loop(0, jnp.minimum(number[0] - first, together), finish, carry)
+
+    return jax.lax.fori_loop(0, -(-number[0] // together), finish_group, (replay, rewards))
+
+
+def finish_rounds(
+    reward: Reward,
+    sees: Sees,
+    num_envs: int,
+    replay: Replay,
+    rewards: Any,
+    where: Int[Array, "R P 6"],
+    number: Int[Array, ""],
+    rows: int,
+) -> tuple[Replay, Any]:
+    """The first `number` rounds of `where`. In each every agent has an episode, or one of no
+    transitions, which changes nothing."""
+
+    def of_agent(replay: Replay, state: Any, where: Int[Array, "6"]) -> tuple[Replay, Any]:
+        _, start, length, step, sample_head, _ = where
+        episode = ring.read_episode(replay, None, start, length, step, rows, num_envs)
+        new_state, notes = reward.observe(state, seen_by_reward(episode, sees))
+        replay = ring.release_episode(
+            replay, None, start, length, sample_head, notes, rows, num_envs
+        )
+        state = jax.tree.map(
+            lambda old, new: old if new is old else jnp.where(length > 0, new, old),
+            state,
+            new_state,
+        )
+        return replay, state
 
     def finish(index: Array, carry: tuple[Replay, Any]) -> tuple[Replay, Any]:
-        distances = None if neighbour_distances is None else neighbour_distances[index]
-        return _finish(
-            reward, memory, inputs, num_envs, *carry, where[index], distances, rows, remembers
-        )
+        return jax.vmap(of_agent)(*carry, where[index])
 
     return jax.lax.fori_loop(0, number, finish, (replay, rewards))
 
@@ -75,12 +165,13 @@ def finish_all(
 def _finish(
     reward: Reward,
     memory: Remembers | None,
-    inputs: Inputs,
+    sees: Sees,
     num_envs: int,
     replay: Replay,
     rewards: Any,
     where: Int[Array, "6"],
     neighbour_distances: Float[Array, "T K"] | None,
+    measured: Any,  # of the episode alone; None: nothing yet
     rows: int,
     remembers: bool,
 ) -> tuple[Replay, Any]:
@@ -88,13 +179,14 @@ def _finish(
     # a `FinishedEpisode` and how much of the ring is filled
     agent, start, length, step, sample_head, filled = where
     episode = ring.read_episode(replay, agent, start, length, step, rows, num_envs)
-    episode = episode if inputs == "own" else ring.seen_as_states(episode)
+    episode = seen_by_reward(episode, sees)
     state = jax.tree.map(lambda leaf: leaf[agent], rewards)
+    known: dict[str, Any] = {} if measured is None else {"measured": measured}
     if neighbour_distances is None:
-        new_state, notes = reward.observe(state, episode)
+        new_state, notes = reward.observe(state, episode, **known)
     else:
         assert memory is not None
-        new_state, notes = memory.observe(state, episode, neighbour_distances)
+        new_state, notes = memory.observe(state, episode, neighbour_distances, **known)
     replay = ring.release_episode(replay, agent, start, length, sample_head, notes, rows, num_envs)
     if remembers:
         assert memory is not None
@@ -157,7 +249,7 @@ def update(
     anchor_halflife: Float[Array, ""] | float = inf,
     extrinsic_weight: float = 0.0,  # of the environment's reward, beside the other
     view: View = PLAIN,  # what the agent learns from, beside what the reward sees
-    inputs: Inputs = "own",  # what the reward sees where the agent sees observations
+    sees: Sees = AS_IT_IS,
 ) -> tuple[Any, Any, dict[str, Array], dict[str, Array]]:
     """The learning part of Algorithm 3, `num_updates` times, for all agents."""
 
@@ -171,7 +263,7 @@ def update(
             keys = jax.random.split(jax.random.fold_in(key, index), 3)
             drawn = ring.draw(replay, keys[0], functions.batch_size, sampleable[0], sampleable[1])
             batch = ring.transitions(replay, drawn)
-            seen = batch if inputs == "own" else ring.seen_as_states(batch)
+            seen = seen_by_reward(batch, sees)
             state, reward_metrics = reward.update(state, seen, keys[1])
             values = reward.reward(state, seen)
             terms = {
@@ -188,6 +280,9 @@ def update(
                 )
             learned = learned_from(view, replay, drawn, batch, values, sampleable[2:])
             actor_learns = None if critic_warmup is None else index >= critic_warmup
+            if functions.policy_delay > 1:
+                due = (index + 1) % functions.policy_delay == 0
+                actor_learns = due if actor_learns is None else due & actor_learns
             weight = anchor_weight * jnp.exp2(-index.astype(jnp.float32) / anchor_halflife)
             held = None if anchor is None else Anchor(near, weight)
             agent, metrics = functions.update(
@@ -197,7 +292,16 @@ def update(
 
         indices = first_update + jnp.arange(num_updates, dtype=jnp.uint32)
         (agent, state), metrics = jax.lax.scan(step, (agent, state), indices)
-        return agent, state, {name: jnp.mean(values) for name, values in metrics.items()}
+        # of the actor in those updates that were its own
+        some = functions.metric_names if functions.policy_delay > 1 else ()
+        return (
+            agent,
+            state,
+            {
+                name: (jnp.nanmean if name in some else jnp.mean)(values)
+                for name, values in metrics.items()
+            },
+        )
 
     mapped = over_population(learn)
     agents, rewards, metrics = mapped(agents, rewards, replay, sampleable, seeds, anchor)

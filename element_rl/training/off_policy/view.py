@@ -62,7 +62,7 @@ class Settings(Protocol):
     @property
     def tell_position(self) -> TellPosition: ...
     @property
-    def agent(self) -> str: ...
+    def agent(self) -> str | None: ...
     @property
     def learner(self) -> Any: ...
 
@@ -78,7 +78,9 @@ def agent_of(settings: Settings, spec: EnvSpec) -> Agent:
     view = view_of(settings, spec)
     own, place = spec.observation_dim, 0 if view.told is None else PLACE_DIM
     actor_dim = own if place and not view.actor_told else None
-    return make_agent(settings.agent, settings.learner, own + place, spec.action_dim, actor_dim)
+    return make_agent(
+        settings.agent or "sac", settings.learner, own + place, spec.action_dim, actor_dim
+    )
 
 
 def telling(agent: Agent, view: View) -> Agent:

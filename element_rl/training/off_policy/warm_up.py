@@ -1,5 +1,8 @@
 """The warm-up of a run: random actions before it begins, which tell the units of its states.
 
+One environment acts, on the host, wherever the run's own are stepped: a single world on the device
+would take as long for a step as thousands. So a run in worlds has the units of one on the host.
+
 They depend on the environment alone, not on the seeds of the agents, so that all agents and all
 rewards measure in the same units. The rows are stored with the run (`warm_up.safetensors`): whoever
 looks at its states later, perhaps with another version of the simulator, takes these.
@@ -14,7 +17,11 @@ from element_rl.encoders.state import WarmUp
 from element_rl.envs.spec import EnvSpec
 from element_rl.runs.folder import RunFolder
 from element_rl.storage.files import read_arrays, write_arrays
-from element_rl.training.off_policy.collecting import MakeCollector, usual_collector
+from element_rl.training.off_policy.collecting import (
+    MakeCollector,
+    process_collector,
+    usual_collector,
+)
 from element_rl.training.off_policy.config import ExploreConfig
 
 WARM_UP = "warm_up.safetensors"
@@ -50,13 +57,16 @@ def stored_warm_up(run: RunFolder) -> WarmUp | None:
 
 def act_at_random(config: ExploreConfig, spec: EnvSpec, make_collector: MakeCollector) -> WarmUp:
     """`WARM_UP_STEPS` random actions of one agent; every other row of them."""
+    if config.physics != "host":
+        make_collector = process_collector
     alone = dataclasses.replace(
         config,
         seed=SEED,
         seeds=1,
         envs_per_agent=1,
         chunk_steps=WARM_UP_STEPS,
-        workers=config.workers if config.physics != "host" or config.workers == 0 else 1,
+        physics="host",
+        workers=config.workers if config.workers == 0 else 1,
     )
     with contextlib.closing(make_collector(alone, spec, None)) as collector:
         collector.start(0, None)

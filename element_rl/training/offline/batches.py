@@ -50,6 +50,7 @@ class DevicePortion(NamedTuple):
     number: Int[Array, ""]
     mean: Float[Array, " O"]
     deviation: Float[Array, " O"]
+    reward_factor: Float[Array, ""]
 
 
 def device_portions(portions: Sequence[Portion]) -> DevicePortion:
@@ -59,6 +60,7 @@ def device_portions(portions: Sequence[Portion]) -> DevicePortion:
         jnp.asarray(np.array([portion.count for portion in portions], np.int32)),
         jnp.asarray(np.stack([portion.mean for portion in portions])),
         jnp.asarray(np.stack([portion.deviation for portion in portions])),
+        jnp.asarray(np.array([portion.reward_factor for portion in portions], np.float32)),
     )
 
 
@@ -79,9 +81,8 @@ def sample(
             for each in (observation, next_observation)
         )
     kind = Batch if rows.action.ndim == 2 else DiscreteBatch
-    return kind(
-        observation, rows.action[row], rows.reward[row], next_observation, rows.terminated[row]
-    )
+    reward = portion.reward_factor * rows.reward[row]
+    return kind(observation, rows.action[row], reward, next_observation, rows.terminated[row])
 
 
 def _observed(rows: DeviceRows, row: Int[Array, " B"], frame_stack: int) -> Shaped[Array, "B ..."]:

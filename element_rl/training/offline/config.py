@@ -1,13 +1,16 @@
 """The settings of a run of `element offline`."""
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
 from element_rl.agents.behaviour_cloning import CloningConfig
 from element_rl.agents.cql import CQLConfig
 from element_rl.agents.discrete_cql import DiscreteCQLConfig
+from element_rl.agents.iql import IQLConfig
+from element_rl.agents.td3_bc import TD3BCConfig
+from element_rl.training.offline.algorithms import AlgorithmName, algorithms_help
 from element_rl.training.settings import refuse_too_many
 
 
@@ -18,9 +21,7 @@ class OfflineConfig:
     # Datasets to learn from, all of one environment: Minari ids, or folders of Minari datasets.
     # (required, unless --resume is given)
     datasets: tyro.conf.Positional[Annotated[tuple[str, ...], tyro.conf.arg(metavar="DATASET ...")]]
-    # How to learn: conservative Q-learning (cql; its discrete form where actions are choices), or
-    # behaviour cloning (bc).
-    algorithm: Literal["cql", "bc"] = "cql"
+    algorithm: Annotated[AlgorithmName, tyro.conf.arg(help=algorithms_help())] = "cql"
     # Updates of each agent.
     steps: int = 100_000
     # How many agents learn from each dataset, trained at once with all others.
@@ -49,7 +50,8 @@ class OfflineConfig:
     frame_stack: int = 1
     # Scale observations by mean and standard deviation of what an agent learns from; images never.
     standardise: bool = True
-    # Factor of the rewards that are learned from, not of the returns that are reported.
+    # Factor of the rewards that are learned from, not of the returns that are reported; iql has one
+    # of its own besides (--iql.return-range).
     reward_scale: float = 1.0
     # Updates between two checkpoints. (default: a fifth of --steps)
     checkpoint_every: int | None = None
@@ -60,6 +62,10 @@ class OfflineConfig:
     workers: int | None = None
     # Settings of --algorithm cql.
     cql: CQLConfig = field(default_factory=CQLConfig)
+    # Settings of --algorithm td3-bc.
+    td3_bc: TD3BCConfig = field(default_factory=TD3BCConfig)
+    # Settings of --algorithm iql.
+    iql: IQLConfig = field(default_factory=IQLConfig)
     # Settings of --algorithm bc.
     bc: CloningConfig = field(default_factory=CloningConfig)
     # Settings of --algorithm cql where actions are choices.

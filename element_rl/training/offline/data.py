@@ -15,14 +15,17 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from jaxtyping import Float32, Shaped
+from jaxtyping import Float, Float32, Shaped
+from scipy.signal import lfilter
 
 from element_rl.acting.evaluator import environment_maker
+from element_rl.agents.iql import IQLConfig
 from element_rl.datasets.episodes import Episodes
 from element_rl.datasets.minari_files import Dataset, DatasetError, read_dataset
 from element_rl.envs.names import ALIASES
 from element_rl.envs.screens import FRAME_SHAPE
 from element_rl.training.off_policy.config import read_env_options
+from element_rl.training.offline.algorithms import settings_of
 from element_rl.training.offline.config import OfflineConfig
 
 SMALLEST_DEVIATION = 1e-3  # below this a number is as good as constant, and is not blown up
@@ -41,6 +44,11 @@ class Portion:
     behaviour_return: float  # mean return of its episodes
     mean: Float32[np.ndarray, " O"]  # of its observations
     deviation: Float32[np.ndarray, " O"]
+    reward_factor: float = 1.0  # of the rewards that are learned from, beside --reward-scale
+    # lowest and highest discounted return of its steps, in the units that values are learned in;
+    # nothing where no values are
+    value_range: tuple[float, float] | None = None
+    best_return: float | None = None  # of its episodes
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,7 @@ class OfflineData:
     discrete: bool
     screen: bool  # frames as `envs.screens` makes them
     frame_stack: int
+    env_of_datasets: bool = True  # whether that is what the datasets name
 
     @property
     def make_environment(self) -> Callable[..., gymnasium.Env]:
@@ -87,6 +96,7 @@ def load_data(config: OfflineConfig) -> OfflineData:
         discrete=discrete,
         screen=_is_screen(first),
         frame_stack=config.frame_stack,
+        env_of_datasets=(env, env_options) == (first.env or "", dict(first.env_options)),
     )
 
 
@@ -97,8 +107,8 @@ def _portions(
 ) -> tuple[Portion, ...]:
     """What is known of each part of the data: the place of its dataset, its agent, its episodes."""
     discrete = isinstance(datasets[0].action_space, gymnasium.spaces.Discrete)
-    cql = config.discrete_cql if discrete else config.cql
-    batch_size = (config.bc if config.algorithm == "bc" else cql).batch_size
+    settings = settings_of(config, discrete)
+    batch_size = settings.batch_size
     portions, start = [], 0
     for dataset, agent, episodes in parts:
         count = int(episodes.lengths.sum())
@@ -108,11 +118,39 @@ def _portions(
                 f"The dataset {datasets[dataset].name} has {count} transitions{whose}, fewer than "
                 f"a batch of {batch_size}: collect more, or choose a smaller batch size."
             )
-        behaviour_return = float(np.mean(episodes.returns))
+        returns = episodes.returns
         statistics = _statistics(episodes.observation, config.standardise)
-        portions.append(Portion(dataset, agent, start, count, behaviour_return, *statistics))
+        factor = _reward_factor(settings, config.reward_scale * returns)
+        values = _value_range(episodes, settings, config.reward_scale * factor)
+        mean_return, best_return = float(np.mean(returns)), float(np.max(returns))
+        portions.append(
+            Portion(
+                *(dataset, agent, start, count, mean_return, *statistics),
+                *(factor, values, best_return),
+            )
+        )
         start += count
     return tuple(portions)
+
+
+def _reward_factor(settings: Any, returns: Float[np.ndarray, " E"]) -> float:
+    """1; of IQL what brings the best and the worst return as far apart as it asks for, where they
+    are apart."""
+    wanted = settings.return_range if isinstance(settings, IQLConfig) else 0.0
+    spread = float(np.ptp(returns))
+    return wanted / spread if wanted and spread > 0.0 else 1.0
+
+
+def _value_range(episodes: Episodes, settings: Any, factor: float) -> tuple[float, float] | None:
+    """The lowest and the highest Σ γ^k r of what follows a step in its episode, times a factor."""
+    discount = getattr(settings, "discount", None)
+    if discount is None:
+        return None
+    rows = np.split(episodes.reward, np.cumsum(episodes.lengths + 1)[:-1])
+    # the last row of an episode is no step
+    returns = [lfilter([1.0], [1.0, -discount], each[-2::-1].astype(np.float64)) for each in rows]
+    lowest, highest = min(map(np.min, returns)), max(map(np.max, returns))
+    return (float(factor * lowest), float(factor * highest))
 
 
 def _refuse_other_spaces(

@@ -5,6 +5,7 @@ learns from it. Metrics are summed on the device until they are asked for. The n
 an argument, so one compilation serves every call.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -14,9 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt
 
-from element_rl.agents import behaviour_cloning, cql, discrete_cloning, discrete_cql
 from element_rl.agents.contract import Agent
+from element_rl.agents.iql import IQLConfig
 from element_rl.agents.networks import over_population
+from element_rl.training.offline.algorithms import form_of, settings_of
 from element_rl.training.offline.batches import (
     DevicePortion,
     DeviceRows,
@@ -30,14 +32,13 @@ from element_rl.training.offline.data import OfflineData, Portion
 
 def make_agent(config: OfflineConfig, source: OfflineData) -> Agent:
     """What `config.algorithm` means for this data."""
-    shape, actions = source.observation_shape, source.num_actions
-    if source.discrete and config.algorithm == "bc":
-        return discrete_cloning.agent(config.bc, shape, actions, source.frame_stack)
+    form, shape = form_of(config.algorithm, source.discrete), source.observation_shape
+    settings = settings_of(config, source.discrete)
     if source.discrete:
-        return discrete_cql.agent(config.discrete_cql, shape, actions, source.frame_stack)
-    if config.algorithm == "bc":
-        return behaviour_cloning.agent(config.bc, shape[0], actions)
-    return cql.agent(config.cql, shape[0], actions)
+        return form.agent(settings, shape, source.num_actions, source.frame_stack)
+    if isinstance(settings, IQLConfig) and settings.actor_decay_steps is None:
+        settings = dataclasses.replace(settings, actor_decay_steps=config.steps)
+    return form.agent(settings, shape[0], source.num_actions)
 
 
 class OfflineLearner:

@@ -31,6 +31,7 @@ from element_rl.storage.trees import arrays_to_tree, tree_to_arrays
 from element_rl.training.offline.config import OfflineConfig
 from element_rl.training.offline.data import OfflineData, load_data
 from element_rl.training.offline.learner import make_agent, make_learner
+from element_rl.training.settings import refuse_large_agents
 
 # `seed` tells agents apart; `dataset` counts from 0, in the order of the settings; `agent` is the
 # one that made the episodes.
@@ -70,13 +71,14 @@ def train_offline(
             run.truncate_metrics(-1)  # killed before its first checkpoint: from the beginning
         training.train(watch, stop)
         summary = training.summary()
-    run.write_summary(summary)
+        run.write_summary(summary)
     return summary
 
 
 def create_offline_run(config: OfflineConfig, folder: Path) -> RunFolder:
     """A new run folder; nothing is written where the settings or the datasets are wrong."""
     config, source = resolved_offline(config)
+    refuse_large_agents(make_agent(config, source).create, config.seeds * len(source.portions))
     coverage: dict[str, Any] = {"coverage_bounds": None, "coverage_axes": None}
     if config.evaluate and (source.screen or not source.discrete):
         spec = describe(source.env, **source.env_options)
@@ -121,6 +123,7 @@ class OfflineTraining:
 
     def __init__(self, config: OfflineConfig, source: OfflineData, run: RunFolder) -> None:
         self.config, self.run = config, run
+        self.discrete, self.env_of_datasets = source.discrete, source.env_of_datasets
         self.learner = make_learner(config, source)
         self.portions, self.seeds = self.learner.portions, self.learner.seeds
         self.evaluator: Evaluator | None = None
@@ -211,13 +214,17 @@ class OfflineTraining:
             final[name] = [float(np.nanmean(v)) if np.isfinite(v).any() else None for v in values]
         return {
             "env": config.env,
+            "env_of_datasets": self.env_of_datasets,
             "algorithm": config.algorithm,
+            "discrete": self.discrete,
             "steps": self.step,
             "seeds": self.seeds,
             "datasets": [config.datasets[portion.dataset] for portion in self.portions],
             "agents": [portion.agent for portion in self.portions],
             "transitions": [portion.count for portion in self.portions],
             "behaviour_return": [portion.behaviour_return for portion in self.portions],
+            "best_behaviour_return": [portion.best_return for portion in self.portions],
+            "value_range": [portion.value_range for portion in self.portions],
             **final,
             "score_range": config.score_range,
             "wall_seconds": self.seconds,

@@ -1,4 +1,4 @@
-"""One agent: its shared parameters, its reward, and the episodes its workers are in.
+"""One agent of A3C: its shared parameters, its reward, and the episodes its workers are in.
 
 `learn_from` is the order of things when a rollout arrives, and the reason why this file exists: the
 reward is computed first, the advantages from it after that. (Adding a bonus after the advantages,
@@ -11,7 +11,7 @@ where it changes nothing, is the field's commonest mistake.)
     5. if the episode has ended, the bonus observes it
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt8
 
+from element_rl.acting.group_rollout import Piece
 from element_rl.acting.rollout import Rollout
 from element_rl.agents import a3c
 from element_rl.encoders.frozen import FrozenEncoder
@@ -33,21 +34,31 @@ from element_rl.training.loop import part, tree_of
 _POLICY, _BONUS, _LEARNING = range(3)  # streams of an agent's key
 
 
+class Lived(NamedTuple):
+    """A part of an episode that a worker has delivered, and the episode up to there."""
+
+    rollout: Rollout | Piece
+    episode: "Episode"
+
+
 class Learned(NamedTuple):
-    """What came of a rollout."""
+    """What came of a delivery."""
 
     metrics: dict[str, float]
-    episode: "Episode"  # so far, the rollout included
+    lived: Sequence[Lived]
+    next: Sequence[int]  # workers that may act again
 
 
 @dataclass
 class Episode:
-    """What is known of a worker's episode since its reset."""
+    """What is known of an episode since its reset."""
 
     states: Float[np.ndarray, "S D"]  # of all frames, or none where nobody asks for them
-    actions: Int[np.ndarray, " N"]
+    actions: Int[np.ndarray, " N"] | Float[np.ndarray, "N A"]
     rewards: Float[np.ndarray, " N"]  # extrinsic
-    positions: Float[np.ndarray, "M 2"]
+    positions: Float[np.ndarray, "M C"]
+    # of vectors, which rewards look at beside the states
+    observations: Float[np.ndarray, "M O"] | None = None
 
     def with_rollout(self, rollout: Rollout, states: Float[np.ndarray, "S D"]) -> "Episode":
         """Everything but the first frame is new, unless the rollout begins the episode."""
@@ -58,6 +69,10 @@ class Episode:
             np.concatenate([self.rewards, rollout.rewards]),
             np.concatenate([self.positions, rollout.positions[first:]]),
         )
+
+    def arrays(self) -> list[tuple[str, np.ndarray]]:
+        """What there is, by name."""
+        return [(name, array) for name, array in vars(self).items() if array is not None]
 
 
 class Agent:
@@ -126,7 +141,14 @@ class Agent:
                     self.bonus_state, so_far, self.steps
                 )
                 metrics |= observed
-        return Learned(metrics, episode)
+        return Learned(metrics, [Lived(rollout, episode)], [worker])
+
+    def next_steps(self, worker: int, left: int) -> tuple[int, int]:
+        """For how many steps a worker acts next, where the agent has so many left, and how many
+        these are for the agent."""
+        del worker
+        steps = max(min(self.config.local_steps, left), 0)
+        return steps, steps
 
     def begin_with(self, parameters: Mapping[str, np.ndarray]) -> None:
         """Act as another agent learned to; Adam begins anew."""
@@ -146,7 +168,7 @@ class Agent:
         if self.scale is not None:
             arrays |= {f"scale/{name}": array for name, array in self.scale.to_arrays().items()}
         for worker, episode in enumerate(self.episodes):
-            arrays |= {f"episode/{worker}/{name}": array for name, array in vars(episode).items()}
+            arrays |= {f"episode/{worker}/{name}": array for name, array in episode.arrays()}
         return arrays
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:

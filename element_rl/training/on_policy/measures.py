@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from element_rl.acting.group_rollout import Piece
 from element_rl.acting.rollout import Rollout
 from element_rl.entropy import evaluation_entropy
 from element_rl.envs.spec import EnvSpec, coverage_cell
@@ -34,8 +35,7 @@ class RolloutMeasures:
 
     def __init__(self, spec: EnvSpec, num_agents: int, state_dim: int) -> None:
         self.spec = spec
-        cells = spec.coverage_cells if spec.coverage_bounds is not None else None
-        self.counts = Measures(num_agents, cells)
+        self.counts = Measures.of(spec, num_agents)
         self.furthest = np.full(num_agents, -np.inf)
         # of the latest finished episode that has some
         self.last_states = [np.zeros((0, state_dim), np.float32)] * num_agents
@@ -44,25 +44,31 @@ class RolloutMeasures:
         # actions, seed and worth of the episode to look at
         self.best: list[dict[str, np.ndarray]] = [{} for _ in range(num_agents)]
 
-    def see_rollout(self, agent: int, rollout: Rollout, metrics: Mapping[str, float]) -> None:
-        """Count visits, and add up metrics."""
+    def see_rollout(self, agent: int, rollout: Rollout | Piece) -> None:
+        """Count visits."""
         positions = rollout.positions[0 if rollout.begins else 1 :]
         if self.counts.mapped:
-            self.counts.visit(agent, coverage_cell(self.spec, positions))
+            seen = rollout.observations[0 if rollout.begins else 1 :]
+            self.counts.visit(agent, coverage_cell(self.spec, positions, seen))
+        if self.spec.has_map:
             self.furthest[agent] = max(self.furthest[agent], float(positions[:, 0].max()))
+
+    def see_metrics(self, agent: int, metrics: Mapping[str, float]) -> None:
+        """Add up what was learned."""
         sums = self.sums[agent]
         for name, value in metrics.items():
             sums[name] = sums.get(name, 0.0) + value
             sums[f"{name}/count"] = sums.get(f"{name}/count", 0.0) + 1.0
 
-    def see_episode(self, agent: int, rollout: Rollout, episode: Episode) -> None:
+    def see_episode(self, agent: int, rollout: Rollout | Piece, episode: Episode) -> None:
         """Count an episode that has ended with this rollout."""
         self.counts.end_episode(agent, float(episode.rewards.sum()), len(episode.actions))
         if len(episode.states):
             self.last_states[agent] = episode.states[1:]
         worth = self._worth(episode)
         if not self.best[agent] or tuple(worth) > tuple(self.best[agent]["worth"]):
-            actions = episode.actions.astype(np.int32)
+            choices = episode.actions.ndim == 1
+            actions = episode.actions.astype(np.int32 if choices else np.float32)
             self.best[agent] = {
                 "worth": worth,
                 "actions": actions,
@@ -74,7 +80,7 @@ class RolloutMeasures:
         states = self.last_states[agent]
         entropy = episode_entropy(states) if len(states) else np.nan
         row = self.counts.line(agent, entropy, len(states))
-        if self.counts.mapped:
+        if self.spec.has_map:
             row["furthest"] = self.furthest[agent]
         sums = self.sums[agent]
         row |= {
@@ -87,8 +93,7 @@ class RolloutMeasures:
 
     def totals(self) -> dict[str, list[Any]]:
         """Coverage, furthest place and best episode so far, of each agent."""
-        mapped = self.counts.mapped
-        furthest = self.furthest.tolist() if mapped else [None] * len(self.furthest)
+        furthest = self.furthest.tolist() if self.spec.has_map else [None] * len(self.furthest)
         return {"furthest": furthest, **self.counts.totals()}
 
     def to_arrays(self) -> dict[str, np.ndarray]:
@@ -117,7 +122,7 @@ class RolloutMeasures:
         """Cells first, then how far it came, then its return: the best episode is the one to look
         at."""
         returned = float(episode.rewards.sum())
-        if not self.counts.mapped:
+        if not self.spec.has_map:
             return np.array([0.0, 0.0, returned])
         cells = len(np.unique(coverage_cell(self.spec, episode.positions)))
         return np.array([cells, float(episode.positions[:, 0].max()), returned])

@@ -1,27 +1,29 @@
-"""The on-policy loop: asynchronous A3C for several agents, resumable.
+"""The on-policy loop, of several agents of A3C or PPO, resumable.
 
-Each agent has workers that act side by side. When one delivers, its agent learns from the rollout
-and the worker goes on with the newest parameters; the others never wait. Agents share nothing but
-the process that serves them, in order of arrival.
+Each agent has workers that act side by side. When one delivers, an agent of A3C learns from the
+rollout and the worker goes on with the newest parameters; the others never wait. An agent of PPO
+learns when all its workers have delivered. Agents share nothing but the process that serves them,
+in order of arrival.
 
-A checkpoint holds each worker's place as of its last delivered rollout, and no environment:
-episodes depend on their seed and their actions only, so a resumed worker lives its episode again up
-to there. With one worker per agent nothing depends on who comes first, and a resumed run equals the
-undisturbed one bit for bit on a CPU. With several, the order of arrival does.
+A checkpoint holds each worker's place as of the last rollout that was learned from, and no
+environment: episodes depend on their seed and their actions only, so a resumed worker lives its
+episode again up to there. With PPO, and with one worker per agent of A3C, nothing depends on who
+comes first, and a resumed run equals the undisturbed one bit for bit on a CPU. With several workers
+of A3C, the order of arrival decides.
 """
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from element_rl.acting.rollout import Place
+from element_rl.acting.group_actor import GroupSettings
 from element_rl.acting.rollout_actor import RolloutSettings
-from element_rl.acting.rollout_workers import RolloutWorkers, Stopped, WorkerError
-from element_rl.encoders.frozen import FrozenEncoder, load_encoder
+from element_rl.acting.rollout_workers import ActingSettings, RolloutWorkers, Stopped, WorkerError
+from element_rl.encoders.frozen import FrozenEncoder
 from element_rl.envs.make import env_maker
 from element_rl.envs.spec import EnvSpec
 from element_rl.rewards.interface import Windowed
@@ -30,7 +32,7 @@ from element_rl.runs.folder import RunFolder
 from element_rl.runs.metrics_log import FINAL_SHARE
 from element_rl.runs.watching import COMPILING, Interrupted, Progress, Watcher
 from element_rl.training.loop import final_metrics_of, part, random_measures, run_loop, summary_of
-from element_rl.training.measures import MetricsSink
+from element_rl.training.measures import LatestMap, MetricsSink
 from element_rl.training.on_policy.agent import Agent
 from element_rl.training.on_policy.config import (
     OnPolicyConfig,
@@ -38,8 +40,10 @@ from element_rl.training.on_policy.config import (
     env_options,
     resolved,
 )
-from element_rl.training.on_policy.launch import ENCODER, metric_columns
+from element_rl.training.on_policy.launch import metric_columns
 from element_rl.training.on_policy.measures import PendingRows, RolloutMeasures
+from element_rl.training.on_policy.ppo_agent import PPOAgent
+from element_rl.training.on_policy.states import Encoders, kept_encoders
 from element_rl.training.settings import agent_seeds
 
 
@@ -61,15 +65,16 @@ def train(
     """
     config, spec = resolved(config)
     with run.exclusively(wait_seconds):
-        encoder = load_encoder(run.path / ENCODER)
-        with OnPolicy(config, spec, encoder, bonus_of(config, spec, encoder), run) as training:
+        encoders = kept_encoders(run, config, spec)
+        bonus = bonus_of(config, spec, encoders.state_dim)
+        with OnPolicy(config, spec, encoders, bonus, run) as training:
             run_loop(training, run, watch, stop, resume, begin, _beginning(config))
             summary = training.summary()
-    summary["random_policy"] = (
-        random_policy(config, spec, encoder, watch) if config.reward != "random" else None
-    )
-    summary |= facts or {}
-    run.write_summary(summary)
+        summary["random_policy"] = (
+            random_policy(config, spec, encoders, watch) if config.reward != "random" else None
+        )
+        summary |= facts or {}
+        run.write_summary(summary)
     return summary
 
 
@@ -88,34 +93,24 @@ class OnPolicy:
         self,
         config: OnPolicyConfig,
         spec: EnvSpec,
-        encoder: FrozenEncoder,
+        encoders: Encoders,
         bonus: Bonus | None,
         run: RunFolder | None,
     ) -> None:
         self.config, self.spec, self.run = config, spec, run
         self.seeds = agent_seeds(config)
-        self.workers = max(config.workers, 1)
-        self.agents = [
-            Agent(
-                seed,
-                spec,
-                config.a3c,
-                encoder,
-                bonus,
-                self.workers,
-                config.scale_reward,
-                config.extrinsic_weight,
-            )
-            for seed in self.seeds
-        ]
-        self.measures = RolloutMeasures(spec, len(self.seeds), encoder.state_dim)
+        self.workers = max(config.workers or 0, 1)
+        self.agents = [self._new_agent(seed, encoders, bonus) for seed in self.seeds]
+        self.measures = RolloutMeasures(spec, len(self.seeds), encoders.state_dim)
         self.pending = PendingRows(self.seeds)
-        self.metrics = MetricsSink(run, frozenset(metric_columns(bonus)))
+        self.metrics = MetricsSink(run, frozenset(metric_columns(bonus, config)))
+        self._latest_map = LatestMap(run)
         self.seconds = 0.0  # of training, over all resumptions
         # steps delivered, and those that workers may be making
         self._claimed = [0] * len(self.seeds)
         self._allowed: dict[tuple[int, int], int] = {}  # to each worker
-        self._places: dict[tuple[int, int], Place] = {}
+        # of each worker, as of the last rollout that was learned from
+        self._places: dict[tuple[int, int], Any] = {}
         self._rollout_workers: RolloutWorkers | None = None
 
     @property
@@ -158,8 +153,9 @@ class OnPolicy:
                 ) from error
             # its episode may have ended before
             self._claimed[agent] -= self._allowed[agent, worker] - len(rollout)
-            self._see(agent, worker, rollout)
-            self._start(agent, worker)
+            for following in self._see(agent, worker, rollout):
+                self._places[agent, following] = workers.places[agent, following]
+                self._start(agent, following)
             self.seconds = before + time.perf_counter() - began
             self._log()
             done, stopping = self.step >= self.config.steps, stop()
@@ -175,17 +171,12 @@ class OnPolicy:
         """Write a checkpoint under this step."""
         if self.run is None:
             return
-        workers = self._open_workers()
+        self._open_workers()
         parts = {f"agent/{index}": agent.to_arrays() for index, agent in enumerate(self.agents)}
         parts |= {"measures": self.measures.to_arrays(), "pending": self.pending.to_arrays()}
         parts["counters"] = {"seconds": np.array(self.seconds), "logged": np.array(self._logged())}
-        for (agent, worker), place in workers.places.items():
-            counts = np.array([place.rollouts, place.episode])
-            parts[f"place/{agent}/{worker}"] = {
-                "counts": counts,
-                "actions": place.actions,
-                "lstm": place.lstm,
-            }
+        for (agent, worker), place in self._places.items():
+            parts[f"place/{agent}/{worker}"] = place.to_arrays()
         self.run.save_checkpoint(
             step,
             self.policies(),
@@ -208,10 +199,10 @@ class OnPolicy:
         self.pending.restore(part(arrays, "pending/"))
         self.seconds = float(arrays["counters/seconds"])
         self._claimed = [agent.steps for agent in self.agents]
+        acting = self._acting()
         for agent, worker in np.ndindex(len(self.agents), self.workers):
             place = part(arrays, f"place/{agent}/{worker}/")
-            rollouts, episode = (int(count) for count in place["counts"])
-            self._places[agent, worker] = Place(rollouts, episode, place["actions"], place["lstm"])
+            self._places[agent, worker] = acting.place_of(place)
         self.run.truncate_metrics(int(arrays["counters/logged"]))
 
     def summary(self) -> dict[str, Any]:
@@ -220,6 +211,7 @@ class OnPolicy:
         facts = {
             "workers": config.workers,
             "encoder": "trained" if config.encoder is not None else "random",
+            **({"agent": "ppo"} if config.agent == "ppo" else {}),
             **(bonus.update_window if isinstance(bonus, Windowed) else {}),
         }
         return summary_of(self, config.env, config.reward, self.seconds, self._rate(), facts)
@@ -229,20 +221,29 @@ class OnPolicy:
         of the run."""
         return final_metrics_of(self.measures.totals(), self.metrics.logged(), self, share)
 
-    def _see(self, index: int, worker: int, rollout: Any) -> None:
+    def _see(self, index: int, worker: int, rollout: Any) -> Sequence[int]:
+        """Have an agent learn from what its worker has delivered; the workers that may go on."""
         agent = self.agents[index]
         before = agent.steps
         learned = agent.learn_from(worker, rollout)
-        self.measures.see_rollout(index, rollout, learned.metrics)
-        if rollout.ended:
-            self.measures.see_episode(index, rollout, learned.episode)
-        every = self.config.log_every or 1
-        due = list(range((before // every + 1) * every, agent.steps + 1, every))
-        if agent.steps >= self.config.steps and self.config.steps not in due:
-            due.append(self.config.steps)
-        for step in due:
+        self.measures.see_metrics(index, learned.metrics)
+        for lived in learned.lived:
+            self.measures.see_rollout(index, lived.rollout)
+            if lived.rollout.ended:
+                self.measures.see_episode(index, lived.rollout, lived.episode)
+        for step in self._due(before, agent.steps):
             self.pending.add(step, index, self.measures.row(index))
             agent.measured = False
+        return learned.next
+
+    def _due(self, before: int, now: int) -> list[int]:
+        """The steps whose lines of metrics are due. A rollout of PPO may pass several; the line is
+        the last one's."""
+        every, last = self.config.log_every or 1, self.config.steps
+        due = list(range((before // every + 1) * every, now + 1, every))
+        if before < last <= now and last not in due:
+            due.append(last)
+        return due if self.config.agent == "a3c" else due[-1:]
 
     @property
     def reward(self) -> Bonus | None:
@@ -257,17 +258,18 @@ class OnPolicy:
     def _start(self, index: int, worker: int) -> None:
         """Let a worker act again, unless the agent's steps are all made or being made."""
         left = self.config.steps - self._claimed[index]
-        steps = min(self.config.a3c.local_steps, left)
+        steps, claimed = self.agents[index].next_steps(worker, left)
         if steps <= 0:
             return
-        self._claimed[index] += steps
-        self._allowed[index, worker] = steps
+        self._claimed[index] += claimed
+        self._allowed[index, worker] = claimed
         self._open_workers().start(index, worker, self.agents[index].parameters_for(worker), steps)
 
     def _log(self) -> None:
         timing = {"env_steps_per_second": self._rate(), "wall_seconds": self.seconds}
         if rows := [row | timing for row in self.pending.complete()]:
             self.metrics.add(rows)
+            self._latest_map.show(self.step, self.measures.counts)
 
     def _logged(self) -> int:
         """The last step of which every agent has its line."""
@@ -283,23 +285,51 @@ class OnPolicy:
 
     def _open_workers(self) -> RolloutWorkers:
         if self._rollout_workers is None:
-            a3c, learns = self.config.a3c, self.agents[0].bonus is not None
-            shapes = (
-                {name: array.shape for name, array in self.agents[0].parameters().items()}
-                if learns
-                else {}
-            )
-            make = env_maker(self.spec.name, env_options(self.config))
-            settings = RolloutSettings(self.spec, make, a3c.local_steps, a3c.hidden_size, shapes)
             self._rollout_workers = RolloutWorkers(
-                settings,
+                self._acting(),
                 self.seeds,
-                self.config.workers,
+                self.config.workers or 0,
                 self.config.restarts,
                 self._places,
                 self.config.env_timeout,
             )
+            # before anything is learned, they are where they begin, whoever has delivered since
+            self._places = dict(self._rollout_workers.places)
         return self._rollout_workers
+
+    def _new_agent(self, seed: int, encoders: Encoders, bonus: Bonus | None) -> "Agent | PPOAgent":
+        config = self.config
+        if config.agent == "ppo":
+            acting = self._acting_ppo({})
+            workers = [acting.envs_of(worker) for worker in range(self.workers)]
+            return PPOAgent(seed, self.spec, config, encoders, bonus, workers)
+        assert isinstance(encoders, FrozenEncoder)
+        learner, weights = config.a3c, (config.scale_reward, config.extrinsic_weight)
+        return Agent(seed, self.spec, learner, encoders, bonus, self.workers, *weights)
+
+    def _acting(self) -> ActingSettings:
+        """What the workers must know."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        if self.reward is not None:
+            shapes = {name: array.shape for name, array in self.agents[0].parameters().items()}
+        if self.config.agent == "ppo":
+            return self._acting_ppo(shapes)
+        make, a3c = env_maker(self.spec.name, env_options(self.config)), self.config.a3c
+        return RolloutSettings(self.spec, make, a3c.local_steps, a3c.hidden_size, shapes)
+
+    def _acting_ppo(self, shapes: Mapping[str, tuple[int, ...]]) -> GroupSettings:
+        config, learner = self.config, self.config.ppo
+        assert config.envs_per_agent is not None
+        assert learner.rollout_steps is not None
+        return GroupSettings(
+            self.spec,
+            env_maker(self.spec.name, env_options(config)),
+            config.envs_per_agent,
+            self.workers,
+            learner.rollout_steps,
+            (learner.memory_size or 0) if learner.recurrent else 0,
+            shapes,
+        )
 
     def __enter__(self) -> "OnPolicy":
         return self
@@ -312,12 +342,12 @@ class OnPolicy:
 def random_policy(
     config: OnPolicyConfig,
     spec: EnvSpec,
-    encoder: FrozenEncoder,
+    encoders: Encoders,
     watch: Watcher = lambda progress: None,
 ) -> dict[str, Any] | None:
     """What uniformly random actions reach in as many steps: the same measures, for comparison."""
     if config.random_seeds == 0:
         return None
     config = dataclasses.replace(config, reward="random", seeds=config.random_seeds, begin=None)
-    with OnPolicy(config, spec, encoder, None, None) as training:
+    with OnPolicy(config, spec, encoders, None, None) as training:
         return random_measures(training, watch)

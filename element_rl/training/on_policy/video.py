@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from element_rl.acting.policies import action_scale
 from element_rl.envs.make import make_env
 from element_rl.runs.folder import RunError, RunFolder
 from element_rl.training.on_policy.config import OnPolicyConfig, env_options
@@ -33,8 +34,13 @@ def write_video(config: OnPolicyConfig, run: RunFolder) -> Path:
         with imageio.get_writer(path, fps=FRAMES_PER_SECOND, macro_block_size=2) as writer:
             frame, _ = env.reset(seed=seed)
             writer.append_data(_picture(env, frame))
+            stepped = (
+                action_scale(env.action_space)
+                if isinstance(env.action_space, gymnasium.spaces.Box)
+                else int
+            )
             for action in actions:
-                frame = env.step(int(action))[0]
+                frame = env.step(stepped(action))[0]
                 writer.append_data(_picture(env, frame))
     except Exception as error:
         path.unlink(missing_ok=True)

@@ -289,7 +289,8 @@ def test_an_environment_without_positions(tmp_path: Path) -> None:
     )
     run = create_run(config, tmp_path / "run")
     summary = explore(config, run)
-    assert summary["coverage"] == [None, None]
+    assert summary["coverage_of"] == "state cells"
+    assert all(cells > 1 for cells in summary["coverage"])
     assert all(entropy > 0 for entropy in summary["episodic_entropy"])
 
 

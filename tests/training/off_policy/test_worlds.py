@@ -2,10 +2,12 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from support.run_outcomes import assert_same, outcome
+from support.small_rewards import SMALL_REWARDS
 
 from element_rl.agents.sac import SACConfig
 from element_rl.agents.td3 import TD3Config
@@ -60,14 +62,28 @@ def test_a_run_is_measured_and_ends_in_a_summary(finished: RunFolder) -> None:
 
 def test_what_is_left_open_fits_worlds() -> None:
     config = resolved(dataclasses.replace(MAZE, envs_per_agent=None, steps=200_000)).config
-    assert config.num_envs == 128
-    assert config.learner.batch_size == 512
-    assert config.chunk_steps == 16 * 128
+    assert config.num_envs == 64
+    assert config.learner.batch_size == 256
+    assert config.chunk_steps == 16 * 64
     usual = dataclasses.replace(config, updates_per_step=None)
-    assert usual.updates_per_chunk == 64
+    assert usual.updates_per_chunk == 128
     host = resolved(ExploreConfig("PointMaze-v0", steps=6_400)).config
     assert (host.num_envs, host.chunk_steps, host.updates_per_chunk) == (1, 64, 64)
     assert host.learner.batch_size == 128
+
+
+def test_the_temperature_falls_as_fast_for_each_step_as_on_the_host() -> None:
+    def rate(**settings: Any) -> float | None:
+        config = ExploreConfig("PointMaze-v0", steps=6_400, **settings)
+        return resolved(config).config.sac.temperature_learning_rate
+
+    assert rate() == 3e-4
+    assert rate(updates_per_step=0.125) == 3e-4  # nothing changes on the host
+    assert rate(physics="jax") == pytest.approx(8 * 3e-4)
+    assert rate(physics="jax", updates_per_step=0.25) == pytest.approx(4 * 3e-4)
+    assert rate(physics="jax", updates_per_step=1e-3) == pytest.approx(32 * 3e-4)
+    assert rate(physics="jax", updates_per_step=2.0) == 3e-4
+    assert rate(physics="jax", sac=SACConfig(temperature_learning_rate=0.0)) == 0.0
 
 
 def test_learning_begins_with_the_first_episode_that_is_over() -> None:
@@ -93,7 +109,14 @@ def test_interrupted_and_resumed(finished: RunFolder, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("reward", sorted(set(TRAINING_NAMES) - {"element", "random"}))
 def test_every_reward_learns_from_worlds(reward: str) -> None:
-    config = dataclasses.replace(MAZE, reward=reward, steps=640, random_seeds=0, seeds=1)
+    options = tuple(
+        f"{option}={list(value) if isinstance(value, tuple) else value}"
+        for option, value in SMALL_REWARDS.get(reward, {}).items()
+        if reward != "element-paper"  # the windows of MAZE are its own
+    )
+    config = dataclasses.replace(
+        MAZE, reward=reward, reward_options=options, steps=640, random_seeds=0, seeds=1
+    )
     with Explorer(*resolved(config), None) as explorer:
         explorer.train(lambda progress: None, lambda: False)
         assert explorer.learner.updates > 0
@@ -117,6 +140,9 @@ def test_other_commands_take_the_run(finished: RunFolder, tmp_path: Path) -> Non
     assert main([*replayed, "--out", str(tmp_path / "data")]) == 0
     tuned = str(tmp_path / "tuned")
     assert main(["finetune", path, "--steps", "300", "--no-compare", "--out", tuned]) == 0
+    learned = RunFolder.open(Path(tuned)).config["settings"]  # on the host, as is usual there
+    assert learned["sac"]["temperature_learning_rate"] == 3e-4
+    assert learned["chunk_steps"] <= 64
 
 
 def test_what_cannot_be_is_refused_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from support.pendulum_data import at_random, episodes, write
 
+from element_rl.agents.behaviour_cloning import CloningConfig
 from element_rl.agents.cql import CQLConfig
+from element_rl.agents.iql import IQLConfig
 from element_rl.datasets.minari_files import EpisodeRecord, write_dataset
 from element_rl.training.offline.batches import device_portions, rows_of, sample
 from element_rl.training.offline.config import OfflineConfig
@@ -127,6 +129,62 @@ def test_folding_makes_the_first_layer_take_raw_observations() -> None:
         np.testing.assert_allclose(
             raw @ new_weight[agent] + new_bias[agent], expected, rtol=1e-4, atol=1e-5
         )
+
+
+def test_iql_learns_from_rewards_that_span_its_range_part_by_part(root: Path) -> None:
+    """1,000 over the best less the worst return of each agent's own episodes, on top of
+    --reward-scale, which it makes up for; others learn from rewards as they are."""
+    plain = load_data(config(root, "few", "many"))
+    assert [part.reward_factor for part in plain.portions] == [1.0, 1.0]
+    scaled = {"algorithm": "iql", "iql": IQLConfig(batch_size=16), "reward_scale": 0.5}
+    source = load_data(config(root, "few", "many", **scaled))
+    returns = source.episodes.returns
+    for part, own in zip(source.portions, (returns[:3], returns[3:]), strict=True):
+        assert part.reward_factor == pytest.approx(1_000 / (0.5 * np.ptp(own)), rel=1e-5)
+        assert part.best_return == pytest.approx(own.max(), rel=1e-6)
+    portion = jax.tree.map(lambda leaf: leaf[0], device_portions(source.portions))
+    batch = sample(rows_of(source, 0.5), portion, jax.random.key(0), 200)
+    unscaled = sample(
+        rows_of(plain, 1.0),
+        jax.tree.map(lambda leaf: leaf[0], device_portions(plain.portions)),
+        jax.random.key(0),
+        200,
+    )
+    factor = 1_000 / np.ptp(returns[:3])
+    np.testing.assert_allclose(batch.reward, factor * unscaled.reward, rtol=1e-4)
+    as_they_are = dataclasses.replace(scaled["iql"], return_range=0.0)
+    source = load_data(config(root, "few", **(scaled | {"iql": as_they_are})))
+    assert source.portions[0].reward_factor == 1.0
+    one = load_data(config(root, "few", by_agent=True, **scaled)).portions[0]  # of one episode
+    assert one.reward_factor == 1.0
+
+
+def test_the_range_of_discounted_returns_by_a_loop(root: Path) -> None:
+    source = load_data(config(root, "few", reward_scale=0.5))
+    rewards = source.episodes.reward[: 3 * (STEPS + 1)].reshape(3, STEPS + 1)[:, :STEPS]
+    found = []
+    for episode in rewards:
+        total = 0.0
+        for reward in episode[::-1]:
+            total = 0.5 * float(reward) + 0.99 * total
+            found.append(total)
+    assert source.portions[0].value_range == pytest.approx((min(found), max(found)), rel=1e-5)
+    cloned = load_data(config(root, "few", algorithm="bc", bc=CloningConfig(batch_size=16)))
+    assert cloned.portions[0].value_range is None
+
+
+def test_what_the_datasets_name_is_told_from_what_was_given(root: Path) -> None:
+    assert load_data(config(root, "few")).env_of_datasets
+    assert not load_data(config(root, "few", env_options=("max_episode_steps=7",))).env_of_datasets
+    assert not load_data(config(root, "unnamed", env="Pendulum-v1")).env_of_datasets
+    assert load_data(config(root, "unnamed", evaluate=False)).env_of_datasets
+
+
+@pytest.mark.parametrize("algorithm", ["td3-bc", "iql"])
+def test_what_needs_vectors_refuses_choices(root: Path, algorithm: str) -> None:
+    sentence = f"--algorithm {algorithm} learns actions that are vectors.*: take cql or bc"
+    with pytest.raises(ValueError, match=sentence):
+        load_data(config(root, "choice", algorithm=algorithm, evaluate=False))
 
 
 @pytest.mark.parametrize(

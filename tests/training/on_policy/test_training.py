@@ -114,6 +114,23 @@ def test_interrupted_anywhere_and_resumed(undisturbed: RunFolder, tmp_path: Path
     np.testing.assert_array_equal(undisturbed.load_visits(), run.load_visits())
 
 
+def test_a_sum_of_rewards_is_resumed_too(tmp_path: Path) -> None:
+    small = ("rnd.feature_dim=8", "rnd.target_sizes=[16]", "rnd.predictor_sizes=[16]")
+    config = dataclasses.replace(SMALL, reward="element + 0.5*rnd", reward_options=small, seeds=1)
+    runs = [create_run(config, tmp_path / name) for name in ("whole", "parts")]
+    train(config, runs[0])
+    with pytest.raises(Interrupted):
+        train(config, runs[1], stop=stopping_after(9))
+    train(config, reopen_run(config, runs[1].path), resume=True)
+    assert_same(*map(outcome, runs))
+    metrics = runs[0].read_metrics()
+    paid = metrics["reward_element"] + 0.5 * metrics["reward_rnd"]
+    np.testing.assert_allclose(metrics["reward_mean"], paid, rtol=1e-4)
+    assert (metrics["reward_rnd_deviation"] > 0).all()
+    assert np.nanmax(metrics["element_nodes"]) > 200
+    assert runs[0].read_summary()["update_interval"] == 60
+
+
 def test_a_worker_that_is_killed_comes_back_where_it_was(
     undisturbed: RunFolder, tmp_path: Path
 ) -> None:
