@@ -38,6 +38,7 @@ __all__ = [
     "Dataset",
     "DatasetError",
     "EpisodeRecord",
+    "environment_of",
     "known_datasets",
     "read_dataset",
     "read_recording",
@@ -60,11 +61,11 @@ class Dataset:
 
     @property
     def env(self) -> str | None:
-        return _environment(self.about)[0]
+        return environment_of(self.about)[0]
 
     @property
     def env_options(self) -> Mapping[str, Any]:
-        return _environment(self.about)[1]
+        return environment_of(self.about)[1]
 
 
 def read_dataset(name: str | Path, root: Path | None = None) -> Dataset:
@@ -182,7 +183,7 @@ def _policy_scale(action: np.ndarray, space: gymnasium.Space, label: str) -> np.
     return scaled
 
 
-def _environment(about: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
+def environment_of(about: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
     """The environment that a dataset names, and the options with which `make_env` makes it."""
     text = about.get("env_spec") or about.get("eval_env_spec")
     try:

@@ -58,7 +58,7 @@ def sac_update_seconds(trial: Trial) -> float:
 
 def sac_batch(trial: Trial, ids: Any, reward: np.ndarray) -> sac.Batch:
     """Transitions of a trial, as SAC takes them."""
-    observations, actions, next_observations = trial.transitions(ids)
+    observations, actions, next_observations, _ = trial.transitions(ids)
     return sac.Batch(
         jnp.asarray(trial.vectors(observations)),
         jnp.asarray(trial.flat_actions(actions)),

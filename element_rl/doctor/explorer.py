@@ -4,26 +4,30 @@ entropy tell episodes apart?"""
 from element_rl.doctor.findings import Finding
 from element_rl.doctor.trial import Trial, TrialSettings
 from element_rl.envs.make import describe
+from element_rl.envs.notes import coverage_note
 from element_rl.envs.robots import units_fit
 from element_rl.rewards.entropy_range import advice, seen_episodes, sentence
 from element_rl.rewards.interface import entropy_kernel
 
 
 def check_explore(settings: TrialSettings) -> Finding:
-    """`element explore` takes environments of flat vectors and continuous actions."""
+    """`element explore` takes every environment but a few."""
     try:
-        spec = describe(settings.env, (), (), "vectors", **settings.env_options)
+        spec = describe(settings.env, **settings.env_options)
     except ValueError as error:
         advised = (
-            "The bonus itself works with other learners (docs/sb3.md, docs/wrapper.md; on images: "
-            "element on-policy). The checks below are of the bonus alone."
+            "The bonus itself works with other learners (docs/sb3.md, docs/wrapper.md). The checks "
+            "below are of the bonus alone."
         )
         return Finding("explore", "warn", f"element explore does not take it. {error}", advised)
-    sizes = f"observations of {spec.observation_dim} numbers, actions of {spec.action_dim}"
-    # a run has the position that the user names, or that the library knows
-    unseen = not spec.position_dim and settings.position is None
-    note = " It has no coverage map unless --position is given." if unseen else ""
-    return Finding("explore", "ok", f"element explore takes it: {sizes}.{note}")
+    seen = f"observations of {spec.observation_dim} numbers"
+    if spec.sees_frames:
+        seen = f"frames of {spec.frame_shape[0]} × {spec.frame_shape[1]} pixels, on policy"
+    numbers = f"{spec.action_dim} choices" if spec.chooses else f"actions of {spec.action_dim}"
+    sizes = f"{seen}, {numbers}"
+    # a run has the position that the user names, or that is known or found
+    note = "" if settings.position is not None else coverage_note(spec).replace("\n", " ")
+    return Finding("explore", "ok", f"element explore takes it: {sizes}. {note}".rstrip())
 
 
 def check_entropy(trial: Trial, explored: bool) -> Finding | None:

@@ -17,6 +17,7 @@ from element_rl import __version__
 from element_rl.acting.cores import usable_cores
 from element_rl.doctor.findings import Finding, checked
 from element_rl.doctor.warp_installation import check_warp
+from element_rl.population import number_of_devices
 from element_rl.runs.provenance import versions
 
 DISTRIBUTION = "element-rl"
@@ -24,13 +25,20 @@ OLDEST_PYTHON = (3, 11)
 # bytes; the checkpoint of one agent with a million transitions takes some hundred million
 LITTLE_SPACE = 5e9
 EXTRAS = {  # extra → the modules that say it is there, and what it is for
+    "atari": (("ale_py",), "Atari games"),
     "cuda": (("jax_cuda13_plugin", "jax_cuda12_plugin"), "JAX on an NVIDIA GPU"),
     "datasets": (("minari",), "element collect and element offline"),
+    "dm-control": (("dm_control",), "the DeepMind Control Suite"),
     "envpool": (("envpool",), "faster environments"),
+    "hub": (("huggingface_hub",), "element push and element pull"),
     "mario": (("stable_retro",), "Super Mario Bros"),
+    "mlflow": (("mlflow",), "--track mlflow"),
     "parquet": (("pyarrow",), "element collect --export parquet"),
     "ray": (("ray",), "studies on many machines"),
+    "robotics": (("gymnasium_robotics",), "Gymnasium-Robotics"),
     "sb3": (("stable_baselines3",), "Stable-Baselines3 and SBX"),
+    "trackio": (("trackio",), "--track trackio"),
+    "wandb": (("wandb",), "--track wandb"),
     "warp": (("mujoco_warp",), "element explore --physics warp"),
 }
 
@@ -126,9 +134,12 @@ def check_devices(device_files: Path = Path("/dev")) -> Finding:
     import jax
 
     devices = [f"{device.device_kind} ({device.platform})" for device in jax.devices()]
-    sentence = f"JAX computes on {', '.join(devices)}"
+    used = number_of_devices(agents=len(devices))  # of as many agents as there are devices
+    shared = f", of which element explore uses {used}" if len(devices) > 1 else ""
+    shared += " (--devices): the agents of a run share them, the same number on each" * (used > 1)
+    sentence = f"JAX computes on {', '.join(devices)}{shared}"
     gpus = sorted(path.name for path in device_files.glob("nvidia[0-9]*"))
-    values = {"devices": devices, "nvidia": gpus}
+    values = {"devices": devices, "used": used, "nvidia": gpus}
     if jax.default_backend() != "cpu" or not gpus:
         return Finding("devices", "ok", f"{sentence}.", values=values)
     advice = f"pip install '{DISTRIBUTION}[cuda]', then look again."

@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from element_rl.doctor.findings import Finding, checked
 from element_rl.rewards.entropy_range import entropy_range
+from element_rl.rewards.expression import names_in
 from element_rl.runs.folder import RunError, RunFolder
 
 LEARNED = (
@@ -99,7 +100,7 @@ def check_terms(metrics: Metrics, settings: Mapping[str, Any]) -> Finding | None
         name: _late_mean(metrics, name, 0.5) for name in ("reward_episodic", "reward_lifelong")
     }
     if (
-        settings.get("reward") not in ELEMENTS
+        not _pays_element(settings)
         or None in means.values()
         or settings.get("normalisation") == "standard"
     ):
@@ -125,7 +126,7 @@ def check_terms(metrics: Metrics, settings: Mapping[str, Any]) -> Finding | None
 def check_memory(metrics: Metrics, settings: Mapping[str, Any]) -> Finding | None:
     """The lifelong memory took states in."""
     if (
-        settings.get("reward") not in ELEMENTS
+        not _pays_element(settings)
         or settings.get("beta") == 0
         or not len(metrics.get("memory_size", ()))
     ):
@@ -264,14 +265,20 @@ def _bandwidth_advice(settings: Mapping[str, Any]) -> str:
     by_neighbours = settings.get("estimator") == "knn"
     doctor = f"element doctor {settings.get('env')}"
     silent = "It says nothing of these episodes; the reward"
-    if reward not in ELEMENTS:
+    if not _pays_element(settings):
         return f"{silent} {reward} does not use it. Look at coverage."
-    if reward != "element":
+    if "element" not in names_in(str(reward)):
         return f"{reward} has the paper's bandwidth: --reward element takes others."
     if by_neighbours or bandwidth not in (None, 1.0):
         used = "has no bandwidth" if by_neighbours else f"has bandwidth {bandwidth:g}"
         return f"{silent} {used}: {doctor} tells what it sees."
     return f"Use another --bandwidth ({doctor} tells one that fits), or --estimator knn."
+
+
+def _pays_element(settings: Mapping[str, Any]) -> bool:
+    """Whether the reward is ELEMENT, or a sum that has it."""
+    reward = settings.get("reward")
+    return isinstance(reward, str) and not set(ELEMENTS).isdisjoint(names_in(reward))
 
 
 def by_seed(metrics: Metrics, name: str) -> dict[int, tuple[np.ndarray, Float[np.ndarray, " T"]]]:

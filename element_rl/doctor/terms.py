@@ -2,6 +2,7 @@
 earn more?"""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Float
@@ -11,6 +12,7 @@ from element_rl.doctor.findings import Finding, checked
 from element_rl.doctor.trial import Judgement, Trial
 
 SMALLEST_SHARE = 0.05  # of the reward's variance, below which a term has no say
+PARTS = ("reward_episodic", "reward_lifelong")
 # the distance to so many of the collected states says how often a state was visited
 NEIGHBOURS = 10
 TENTH = 0.1
@@ -73,6 +75,9 @@ def check_varied(judgement: Judgement) -> Finding:
 
 def check_balance(judgement: Judgement) -> Finding:
     """Every term has a say in the reward."""
+    # in a sum of rewards, both are parts of one of its terms
+    summed = {name: term for name, term in judgement.terms.items() if name not in PARTS}
+    judgement = replace(judgement, terms=summed) if summed else judgement
     names = list(judgement.terms)
     if len(names) == 1:
         return Finding("balanced", "ok", f"The reward has one term, {names[0]}.")
@@ -102,12 +107,14 @@ def check_balance(judgement: Judgement) -> Finding:
         if share < SMALLEST_SHARE and abs(weight) > 1e-3
     ]
     listed = ", ".join(f"{name} {share:.0%}" for name, share in zip(names, shares, strict=True))
-    advice = (
-        f"Give {' and '.join(weak)} more weight (--beta, --episodic-weight; lifelong_weight and "
-        "episodic_weight among a bonus's options), or scale terms by --normalisation standard."
-    )
+    advice = f"Give {' and '.join(weak)} more weight"
+    if not summed:
+        advice += (
+            " (--beta, --episodic-weight; lifelong_weight and episodic_weight among a bonus's "
+            "options), or scale terms by --normalisation standard"
+        )
     sentence = f"Shares of the reward's variance: {listed}."
-    return checked("balanced", not weak, sentence, advice, values)
+    return checked("balanced", not weak, sentence, f"{advice}.", values)
 
 
 def fitted_weights(judgement: Judgement) -> tuple[Float[np.ndarray, " K"], float]:

@@ -15,11 +15,13 @@ import numpy as np
 from jaxtyping import Float, Int
 
 import element_rl.envs.rooms  # noqa: F401 (registers Rooms-v0)
+from element_rl.envs.latents import OPTION as LATENT_OPTION
 from element_rl.envs.make import make_plain_env
 from element_rl.envs.robots import HEALTH_OPTION, can_fall
 from element_rl.integrations import IntrinsicReward
 from element_rl.integrations.exploration_info import known_robot
 from element_rl.integrations.observations import each_part, flattened, stacked
+from element_rl.rewards.making import check_intrinsic, needed_latent
 
 EPISODES = 10  # that the steps are divided into
 SHORTEST_EPISODE = 20
@@ -56,6 +58,10 @@ def make_trial_env(settings: TrialSettings) -> gymnasium.Env:
     """The environment, with short episodes, which falling does not end: as `element explore` has
     robots."""
     options = {"max_episode_steps": settings.episode_steps, **settings.env_options}
+    check_intrinsic(settings.reward)
+    latent = needed_latent(settings.reward, settings.reward_options)
+    if latent is not None:
+        options.setdefault(LATENT_OPTION, latent.option)
     env = make_plain_env(settings.env, **options)
     if can_fall(env.spec.id) and HEALTH_OPTION not in options:
         env.close()
@@ -91,6 +97,7 @@ class Trial:
         self.observations: Any = []  # each [N, ...] when all is collected
         self.actions: Any = []
         self.next_observations: Any = []
+        self.rewards: list[float] = []  # the environment's own
         self.terminated: Any = []
         self.infos: list[dict[str, Any]] = []
         self.step_seconds: list[list[float]] = [[]]  # of the environment, per episode and step
@@ -103,12 +110,13 @@ class Trial:
         for step in range(self.settings.steps):
             action = self.env.action_space.sample()
             began = time.perf_counter()
-            after, _, terminated, truncated, info = self.env.step(action)
+            after, reward, terminated, truncated, info = self.env.step(action)
             stepped = time.perf_counter()
             last = step == self.settings.steps - 1
-            self._remember(observation, action, after, terminated, info)
+            self._remember(observation, action, after, float(reward), terminated, info)
             step_taken = stacked([observation]), np.asarray(action)[None], stacked([after])
-            self.bonus.observe(*step_taken, [terminated], [truncated or last], [info])
+            ends = [terminated], [truncated or last]
+            self.bonus.observe(*step_taken, *ends, [info], [reward])
             self.step_seconds[-1].append(stepped - began)
             self.observe_seconds[-1].append(time.perf_counter() - stepped)
             observation = after
@@ -119,12 +127,13 @@ class Trial:
         for name in ("observations", "actions", "next_observations"):
             setattr(self, name, stacked(getattr(self, name)))
 
-    def transitions(self, ids: Int[np.ndarray, " B"]) -> tuple[Any, Any, Any]:
-        """Observations, actions and next observations by number."""
+    def transitions(self, ids: Int[np.ndarray, " B"]) -> tuple[Any, Any, Any, Any]:
+        """Observations, actions, next observations and the environment's rewards by number."""
         return (
             _taken(self.observations, ids),
             self.actions[ids],
             _taken(self.next_observations, ids),
+            np.asarray(self.rewards, np.float32)[ids],
         )
 
     def vectors(self, observations: Any) -> Float[np.ndarray, "B O"]:
@@ -153,11 +162,18 @@ class Trial:
         self.env.close()
 
     def _remember(
-        self, observation: Any, action: Any, after: Any, terminated: bool, info: dict[str, Any]
+        self,
+        observation: Any,
+        action: Any,
+        after: Any,
+        reward: float,
+        terminated: bool,
+        info: dict[str, Any],
     ) -> None:
         self.observations.append(observation)
         self.actions.append(np.asarray(action))
         self.next_observations.append(after)
+        self.rewards.append(reward)
         self.terminated.append(bool(terminated))
         self.infos.append(info)
 

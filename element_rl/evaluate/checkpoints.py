@@ -19,15 +19,19 @@ from jaxtyping import Float
 from element_rl.acting.episode import Episode, padded_paths, record_episode
 from element_rl.acting.evaluator import Evaluator, environment_maker, workers_for
 from element_rl.acting.policies import Parameters
-from element_rl.envs.make import describe
+from element_rl.envs.make import describe, make_env
 from element_rl.envs.spec import EnvSpec, coverage_cell
 from element_rl.evaluate.entropies import MeasureEntropy, entropy_measure
+from element_rl.evaluate.side_by_side import film_side_by_side
 from element_rl.evaluate.video import film_frames, film_robot
 from element_rl.runs.folder import RunError, RunFolder
+from element_rl.runs.kinds import kind_of
 from element_rl.runs.watching import Progress
 from element_rl.storage.capacity import refuse_beyond_memory
 from element_rl.storage.files import write_arrays, write_json
-from element_rl.training.off_policy.config import read_env_options
+from element_rl.training.off_policy.config import described, read_env_options
+
+RANDOM = "random policy"  # the title of one in a film
 
 
 def evaluate(
@@ -81,27 +85,42 @@ def film(
     watch: Callable[[Progress], None] = lambda progress: None,
     spec: EnvSpec | None = None,
     every: int = 1,
+    beside_random: bool = False,
 ) -> Path:
     """The mp4 of one episode of the first agent, of the newest checkpoint unless told; the watcher
     is told of frames.
 
     `every`: steps between two frames; 4 shows it four times as fast, in a quarter of the time to
-    render.
+    render. `beside_random`: with an episode of a random policy beside it.
     """
     policies, step = stored_policies(run, spec), _steps(run, checkpoint)[-1]
-    spec, path = policies.spec, (out or run.evaluation_path) / f"step_{step:09d}.mp4"
+    spec, folder = policies.spec, out or run.evaluation_path
+    path = folder / f"step_{step:09d}{'_beside_random' if beside_random else ''}.mp4"
     path.parent.mkdir(parents=True, exist_ok=True)
     parameters = {name: array[0] for name, array in policies.at(step).items()}
-    seed = (policies.seed, step, 0)
+    seed, options = (policies.seed, step, 0), policies.env_options
 
     def tell(frames: int, per_second: float) -> None:
         watch(Progress(frames, max(spec.max_episode_steps // every, frames), per_second, {}))
 
+    if beside_random and spec.sees_frames:
+        raise RunError(
+            f"No film of {spec.name} beside a random policy: its films show the frames that the "
+            "policy saw; leave --beside-random out."
+        )
+    if beside_random:
+        sides: dict[str, Parameters] = {f"{_title(run)}, step {step:,}": parameters, RANDOM: {}}
+        return film_side_by_side(path, spec, options, sides, seed, deterministic, tell, every)
     if spec.sees_frames:
-        env = policies.make(spec.name, **policies.env_options)
+        env = policies.make(spec.name, **options)
         return film_frames(path, env, parameters, seed, deterministic, tell, every)
-    options = policies.env_options
     return film_robot(path, spec.name, options, parameters, seed, deterministic, tell, every, spec)
+
+
+def _title(run: RunFolder) -> str:
+    """What the policies of a run were paid with."""
+    reward = str(run.config["settings"].get("reward", run.config.get("kind", "policy")))
+    return "ELEMENT" if reward == "element" else reward
 
 
 @dataclass(frozen=True)
@@ -117,7 +136,8 @@ class StoredPolicies:
     def at(self, step: int) -> Parameters:
         """Parameters [P, ...] of a checkpoint; none where actions are random."""
         # An on-policy run without a reward acted at random; its networks never did.
-        at_random = self.spec.sees_frames and self.run.config["reward"] == "random"
+        on_policy = kind_of(self.run.config) == "on-policy"
+        at_random = on_policy and self.run.config["reward"] == "random"
         return {} if at_random else self.run.load_policy(step)
 
 
@@ -128,9 +148,15 @@ def stored_policies(run: RunFolder, spec: EnvSpec | None = None) -> StoredPolici
     env = run.config["env"]
     options = read_env_options(settings["env_options"])
     if spec is None:
-        position, bounds = settings.get("position", ()), settings.get("bounds", ())
-        spec = describe(env, position, bounds, **options)
-    make = environment_maker(spec.sees_frames, settings.get("frame_stack", 1))
+        on_map = settings.get("position", ()), settings.get("bounds", ())
+        spec = (
+            described(settings, options)
+            if kind_of(run.config) == "explore"
+            else describe(env, *on_map, **options)
+        )
+    make: Callable[..., gymnasium.Env] = make_env
+    if kind_of(run.config) == "offline":  # their observations are those of a dataset
+        make = environment_maker(spec.sees_frames, settings.get("frame_stack", 1))
     return StoredPolicies(run, spec, options, make, settings["seed"])
 
 
@@ -206,13 +232,16 @@ def _measured(
     ]
     paths = [episode.positions for episode in episodes]
     coverage = None
-    if spec.coverage_bounds is not None:
-        coverage = len({int(cell) for path in paths for cell in coverage_cell(spec, path)})
+    if spec.coverage_of is not None:
+        cells = [
+            coverage_cell(spec, episode.positions, episode.observations) for episode in episodes
+        ]
+        coverage = len(np.unique(np.concatenate(cells)))
     row = {
         "extrinsic_return": float(np.mean([episode.total for episode in episodes])),
         "episode_length": float(np.mean([len(path) - 1 for path in paths])),
         "episodic_entropy": float(np.mean(entropies)),
         "coverage": coverage,
     }
-    # what a map has
-    return row, padded_paths([path[:, :2] for path in paths], spec.max_episode_steps)
+    drawn = [path[:, :2] if spec.has_map else path[:, :0] for path in paths]
+    return row, padded_paths(drawn, spec.max_episode_steps)

@@ -31,7 +31,7 @@ def entropy_measure(run: RunFolder, spec: EnvSpec, seed: int) -> MeasureEntropy:
         def of_vectors(agent: int, episode: Episode) -> float:
             if agent not in encoders:
                 encoders[agent] = make_state_encoder(
-                    seed + agent, spec.observation_dim, spec.orientation_slice, warm_up=warm_up
+                    seed + agent, spec.task_dim, spec.orientation_slice, warm_up=warm_up
                 )
             return entropy_of(encoders[agent], episode, spec.max_episode_steps)
 

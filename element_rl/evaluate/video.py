@@ -32,6 +32,9 @@ SCREENS_PER_SECOND = 15  # of the frames that a policy saw
 ENLARGED = 4  # pixels along the edge of one of theirs
 TRACK = "track"  # the name of the camera that follows, in models of Gymnasium and of others
 TORSO = "torso"  # the name of the body that is followed
+# Of MuJoCo: the shadows' pixels along an edge, and samples of a pixel. Its own 4,096 and 4 take
+# three times as long where no graphics card draws, and look the same in a film.
+SHADOW_SIZE, SAMPLES = 1024, 0
 # of an environment: with these the user aims
 CAMERA_OPTIONS = ("camera_id", "camera_name", "default_camera_config")
 
@@ -41,7 +44,7 @@ AddFrame = Callable[[Any], None]
 
 
 @contextlib.contextmanager
-def _without_a_screen() -> Iterator[None]:
+def without_a_screen() -> Iterator[None]:
     """MuJoCo and pygame draw to memory. Afterwards the environment is as it was: processes that are
     started later could not even import MuJoCo where OSMesa is missing."""
     before = dict(os.environ)
@@ -57,7 +60,7 @@ def _without_a_screen() -> Iterator[None]:
                 os.environ[name] = before[name]
 
 
-@_without_a_screen()
+@without_a_screen()
 def film_robot(
     path: Path,
     env_name: str,
@@ -71,13 +74,11 @@ def film_robot(
 ) -> Path:
     """Acts until the episode ends and films every so many steps. `spec` is needed for a policy that
     is told where the robot is."""
-    _check_can_be_seen(env_name, env_options)
+    check_can_be_seen(env_name, env_options)
     env = make_env(env_name, render_mode="rgb_array", **env_options)
-    is_mujoco = _renderer_of(env) is not None
-    remedy = ": install OSMesa or EGL and set MUJOCO_GL=osmesa or egl." if is_mujoco else "."
 
     def act(add_frame: AddFrame) -> None:
-        follow_robot(env, env_options)
+        prepare(env, env_options)
         steps = count()
 
         def show(step: Step) -> None:
@@ -88,7 +89,7 @@ def film_robot(
         policy = policy_of(parameters, env.action_space)
         run_episode(env, policy, seed, deterministic, show, spec)
 
-    return _film(path, env, act, FRAMES_PER_SECOND, watch, remedy)
+    return write_film(path, [env], act, FRAMES_PER_SECOND, watch, remedy_of(env))
 
 
 def film_frames(
@@ -113,18 +114,18 @@ def film_frames(
         run_episode(env, policy_of(parameters, env.action_space), seed, deterministic, show)
 
     remedy = ": install imageio with its ffmpeg plug-in."
-    return _film(path, env, act, SCREENS_PER_SECOND, watch, remedy)
+    return write_film(path, [env], act, SCREENS_PER_SECOND, watch, remedy)
 
 
-def _film(
+def write_film(
     path: Path,
-    env: gymnasium.Env,
+    envs: Sequence[gymnasium.Env],
     act: Callable[[AddFrame], None],
     frames_per_second: int,
     watch: Watch,
     remedy: str,
 ) -> Path:
-    """The film of what `act` adds to it; closes the environment. What went wrong is one sentence
+    """The film of what `act` adds to it; closes the environments. What went wrong is one sentence
     with its remedy."""
     # Otherwise imageio runs code of its own between fork and exec, which can hang where JAX has
     # threads.
@@ -141,7 +142,9 @@ def _film(
             except Exception as error:
                 failure = f"{type(error).__name__}: {' '.join(str(error).split()).rstrip('.')}"
             finally:
-                env.close()
+                for env in envs:
+                    _make_current(env)
+                    env.close()
             gc.collect()  # what a failed renderer left behind complains now, where nobody hears it
         if failure:
             raise RunError(f"No video could be rendered ({failure}){remedy}")
@@ -168,10 +171,32 @@ def _writer(path: Path, frames_per_second: int, watch: Watch) -> Iterator[AddFra
         yield add_frame
 
 
+def prepare(env: gymnasium.Env, given: Collection[str] = ()) -> None:
+    """Before the first picture of a film: the camera follows the robot, and drawing is cheap."""
+    follow_robot(env, given)
+    renderer = renderer_of(env)
+    if renderer is not None:
+        quality = renderer.model.vis.quality
+        quality.shadowsize, quality.offsamples = SHADOW_SIZE, SAMPLES
+
+
+def drawn(env: gymnasium.Env) -> Any:
+    """The picture of an environment, which need not be the only one that is drawn: OpenGL draws
+    for the one that is current, and Gymnasium leaves that to who has several."""
+    _make_current(env)
+    return env.render()
+
+
+def _make_current(env: gymnasium.Env) -> None:
+    viewer = getattr(renderer_of(env), "viewer", None)
+    if viewer is not None:
+        viewer.make_context_current()
+
+
 def follow_robot(env: gymnasium.Env, given: Collection[str] = ()) -> None:
     """Has MuJoCo's camera follow the robot, unless the options `given` to the environment aim it,
     or the environment does."""
-    renderer = _renderer_of(env)
+    renderer = renderer_of(env)
     if renderer is None or any(name in given for name in CAMERA_OPTIONS):
         return
     camera, config = tracking_camera(renderer.model), renderer.default_cam_config or {}
@@ -235,7 +260,7 @@ def _silent_renderer() -> Iterator[None]:
         sys.unraisablehook = usual
 
 
-def _check_can_be_seen(env_name: str, env_options: Mapping[str, Any]) -> None:
+def check_can_be_seen(env_name: str, env_options: Mapping[str, Any]) -> None:
     env = make_env(env_name, **env_options)
     modes = env.metadata.get("render_modes") or []
     env.close()
@@ -245,6 +270,12 @@ def _check_can_be_seen(env_name: str, env_options: Mapping[str, Any]) -> None:
         )
 
 
-def _renderer_of(env: gymnasium.Env) -> Any:
+def remedy_of(env: gymnasium.Env) -> str:
+    """The end of the sentence that no video could be rendered."""
+    is_mujoco = renderer_of(env) is not None
+    return ": install OSMesa or EGL and set MUJOCO_GL=osmesa or egl." if is_mujoco else "."
+
+
+def renderer_of(env: gymnasium.Env) -> Any:
     """Gymnasium's renderer of MuJoCo environments; None for others."""
     return getattr(env.unwrapped, "mujoco_renderer", None)

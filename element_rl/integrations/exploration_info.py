@@ -6,19 +6,21 @@ is left alone.
 
     info["novelty"]           every step: log(1 + ‖distances to the k nearest states of earlier
                               episodes‖), Eq. 15; 0 while no episode has ended
-    info["coverage"]          every step, where there is a position: cells of position space visited
-                              since the wrapper was made
+    info["coverage"]          every step: cells of position space visited since the wrapper was
+                              made; without a position, of what the environment shows
     info["episode_entropy"]   at the end of an episode: its matrix-based Rényi entropy in bits, as
                               `element evaluate` has it
 
 States are those of `element_rl.integrations`: a random embedding of the observation, the position
 and the orientation of robots that the library knows, or the result of one's own function. They are
-counted after every step, not at the reset. Where there is a position, these are its cells:
+counted after every step, not at the reset. Where the position is given, these are its cells:
 
     with bounds    `cells` along each axis; what lies outside is counted in the cells of the border
     without        cells of side 1, without any border
 
-Bounds are those given, or a robot's, or those of the observation's columns if they are finite.
+Bounds are those given, or a robot's, or those of the observation's columns if they are finite. In
+an environment that is registered with Gymnasium, and whose position is neither known nor given,
+cells are those that `element explore` counts there (`places`); states are as without.
 
 Several environments of a `VectorExplorationInfo` share one memory and one map; wrapped one by one,
 each has its own.
@@ -37,6 +39,7 @@ from jaxtyping import Array, Bool, Float, Int
 from element_rl.entropy import renyi_entropy
 from element_rl.envs.make import describe
 from element_rl.envs.positions import Pairs, checked_bounds, column_bounds
+from element_rl.envs.robots import robot_of
 from element_rl.envs.spec import EnvSpec
 from element_rl.integrations.observations import (
     Encoding,
@@ -46,6 +49,7 @@ from element_rl.integrations.observations import (
     each_part,
     stacked,
 )
+from element_rl.integrations.places import found_places
 from element_rl.memory import Memory, make_memory
 from element_rl.rewards.on_rollouts import padded_length
 
@@ -84,7 +88,7 @@ class ExplorationInfo(gymnasium.Wrapper, RecordConstructorArgs):
         }
         RecordConstructorArgs.__init__(self, **settings)
         gymnasium.Wrapper.__init__(self, env)
-        self.record = ExplorationRecord(env.observation_space, env.spec, 1, **settings)
+        self.record = ExplorationRecord(env.observation_space, env.spec, 1, env=env, **settings)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -199,6 +203,7 @@ class ExplorationRecord:
         bandwidth: int | float = 1.0,
         seed: int = 0,
         max_episode_steps: int = 1000,
+        env: gymnasium.Env | None = None,
     ) -> None:
         for name, value in (
             ("cells", cells),
@@ -219,6 +224,7 @@ class ExplorationRecord:
         elif bounds is None:
             bounds = _bounds_of(observation_space, self.places)
         self.map = CoverageMap(width, bounds, cells) if width else None
+        self.found = found_places(spec, observation_space, env) if self.map is None else None
         self.num_envs, self.num_neighbours = num_envs, num_neighbours
         self.longest = max_episode_steps
         self.memory: Memory | None = None
@@ -233,8 +239,10 @@ class ExplorationRecord:
 
     @property
     def coverage(self) -> int | None:
-        """Cells visited so far; None where there is no position."""
-        return None if self.map is None else len(self.map.visited)
+        """Cells visited so far; None where nothing says what they are."""
+        if self.map is not None:
+            return len(self.map.visited)
+        return None if self.found is None else len(self.found.visited)
 
     def see(
         self,
@@ -250,6 +258,8 @@ class ExplorationRecord:
             self.map.see(
                 beside if self.source is self.places else self.places.read(observations, infos)[1]
             )
+        if self.found is not None:
+            self.found.see(observations, infos)
         novelty = np.zeros(len(rows))
         if self.memory is not None:
             distances, _ = self.memory.query(
@@ -319,6 +329,8 @@ def known_robot(spec: Any) -> EnvSpec | None:
     moved = {} if spec is None else spec.kwargs
     if spec is None or not moved.get("exclude_current_positions_from_observation", True):
         return None  # the orientation stands in other columns then
+    if robot_of(spec.id) is None:
+        return None
     try:
         robot = describe(spec.id, (), (), "vectors")
     except ValueError:  # no Box spaces, say

@@ -27,7 +27,11 @@ from jaxtyping import Array, Float, UInt8
 
 from element_rl.encoders.frozen import FrozenEncoder, freeze, random_encoder
 from element_rl.encoders.state import StateEncoder, make_state_encoder
+from element_rl.envs.latents import latent_dim_of
 from element_rl.envs.make import describe
+from element_rl.envs.names import registered_name
+from element_rl.envs.positions import NONE
+from element_rl.envs.robots import robot_of
 from element_rl.envs.spec import EnvSpec, position_of
 
 Infos = Sequence[Mapping[str, Any]] | None
@@ -134,7 +138,9 @@ class StateSource:
         if self.own is not None:
             return None
         orientation = self.robot.orientation_slice if self.robot is not None else (0, 0)
-        return make_state_encoder(seed, flat_width(self.space), orientation, EMBEDDING_DIM)
+        # a latent is no part of where the agent is
+        width = flat_width(self.space) - latent_dim_of(self.space)
+        return make_state_encoder(seed, width, orientation, EMBEDDING_DIM)
 
     def _beside(self, observations: Any, infos: Infos) -> Float[np.ndarray, "B C"]:
         if self.own is not None:
@@ -244,7 +250,9 @@ def _frame_shape(space: spaces.Space) -> tuple[int, int] | None:
 
 def _described(env_id: str, space: spaces.Space) -> EnvSpec:
     """The library's description of an environment, checked against the observations there are."""
-    spec = describe(env_id, (), (), "vectors")
+    # of an environment that is no robot, infos and observations alone may not tell what is found
+    known = robot_of(registered_name(env_id)) is not None
+    spec = describe(env_id, () if known else (NONE,), (), "vectors")
     width = flat_width(space)
     if spec.position_dim and not spec.position_in_info:
         raise ValueError(

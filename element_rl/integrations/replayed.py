@@ -38,8 +38,8 @@ from element_rl.memory.hnsw import HnswMemory
 from element_rl.replay.ring import Episode, Transitions
 from element_rl.rewards import Reward, RewardSpec, make_replay_reward
 from element_rl.rewards.element_config import USUAL_STEPS
-from element_rl.rewards.interface import Remembers, remembering
-from element_rl.storage.trees import arrays_to_tree, tree_to_arrays
+from element_rl.rewards.interface import Remembers, enters_on_host, remembering
+from element_rl.storage.trees import arrays_to_tree, as_long_as, tree_to_arrays
 
 # padded lengths, so that few programs are compiled
 EPISODE_BUCKETS = (128, 256, 512, 1024, 2048, 4096)
@@ -79,7 +79,8 @@ class IntrinsicReward(StoredBonus):
         options: Mapping[str, Any] | None = None,
     ) -> None:
         """
-        reward: one of `element_rl.rewards.INTRINSIC_NAMES`, or FILE.py:FUNCTION.
+        reward: one of `element_rl.rewards.INTRINSIC_NAMES`, FILE.py:FUNCTION, or a sum of them,
+        such as "element + 0.5*rnd".
         observation_space, action_space: of one environment. capacity: transitions kept; the
         buffer's size.
         total_steps: environment steps of the run, all environments together; sizes update windows
@@ -99,6 +100,7 @@ class IntrinsicReward(StoredBonus):
         self.capacity = capacity
         fit: dict[str, Any] = {"env": env_id, "total_steps": total_steps, "options": options}
         self.rewarder: Reward = make_replay_reward(reward, recent_scale=recent_scale, **fit)
+        self._check_latent()
         self._memory = remembering(self.rewarder)
         self.updates = 0
         # of each environment, the transitions since its last reset
@@ -134,14 +136,14 @@ class IntrinsicReward(StoredBonus):
             self._start(beside.shape[1])
         chosen = flattened(self.action_space, actions)
         ended, died = (np.asarray(end, bool).reshape(-1) for end in (truncated, terminated))
-        extrinsic = np.zeros(self.num_envs) if rewards is None else np.asarray(rewards).reshape(-1)
+        extrinsic = self._extrinsic(rewards, self.num_envs)
         self._check_step(before, after, chosen, ended, died)
         ids = self.observed + np.arange(self.num_envs, dtype=np.int64)
         places = ids % self.capacity
         self._ready[places] = not self._waits_for_end
         self._unwritten.append((places, after, beside))
         self.observed += self.num_envs
-        rows = zip(ids, before, chosen, after, extrinsic.astype(np.float32), died, strict=True)
+        rows = zip(ids, before, chosen, after, extrinsic, died, strict=True)
         for env, row in enumerate(rows):
             self.running[env].append(row)
             if ended[env] or died[env] or len(self.running[env]) >= self.max_episode_steps:
@@ -245,16 +247,14 @@ class IntrinsicReward(StoredBonus):
         if "state_dim" not in arrays:
             return
         self._start(int(arrays["state_dim"]))
-        # it may have outgrown its first size
-        for name, array in arrays.items():
-            if self._memory is not None and name.endswith("memory/states"):
-                self.state = self._memory.with_room(self.state, len(array))
-        self.state = arrays_to_tree(self.state, under(arrays, "state"), "state")
+        stored = under(arrays, "state")
+        # a memory may have outgrown its first size
+        self.state = arrays_to_tree(as_long_as(self.state, stored, "state"), stored, "state")
         filled = len(arrays["ready"])
         self._ready[:filled] = arrays["ready"]
         noted = jax.tree.map(lambda leaf: leaf[:filled], self.noted)
-        stored = arrays_to_tree(noted, under(arrays, "kept"), "kept")
-        self.noted = jax.tree.map(lambda leaf, rows: leaf.at[:filled].set(rows), self.noted, stored)
+        kept = arrays_to_tree(noted, under(arrays, "kept"), "kept")
+        self.noted = jax.tree.map(lambda leaf, rows: leaf.at[:filled].set(rows), self.noted, kept)
         self.host_memory = memory if memory is not None else self.host_memory
 
     def _start(self, state_dim: int) -> None:
@@ -321,7 +321,7 @@ class IntrinsicReward(StoredBonus):
         if self._memory is not None:
             enters = self._memory.enters(ids)
             remembers = bool(enters.any())
-            distances = self._ask_host_memory(places[:length], enters, rows)
+            distances = self._ask_host_memory(places[:length], ids, rows)
             if remembers:
                 size = int(self._memory.memory_size(self.state)) + int(enters.sum())
                 self.state = self._memory.with_room(self.state, size)
@@ -340,7 +340,7 @@ class IntrinsicReward(StoredBonus):
         self._ready[ids[ids >= self.observed - self.capacity] % self.capacity] = True
 
     def _ask_host_memory(
-        self, places: np.ndarray, enters: np.ndarray, rows: int
+        self, places: np.ndarray, steps: np.ndarray, rows: int
     ) -> Float[np.ndarray, "T K"] | None:
         if self.host_memory is None or self._memory is None:
             return None
@@ -349,7 +349,7 @@ class IntrinsicReward(StoredBonus):
         distances = np.full((rows, k), np.inf, np.float32)
         if len(self.host_memory):
             distances[: len(places)] = self.host_memory.query(states, k)[0]
-        if enters.any():
+        if (enters := enters_on_host(self._memory, steps)).any():
             self.host_memory.insert(states[enters])
         return distances
 
@@ -383,14 +383,14 @@ class IntrinsicReward(StoredBonus):
         self._write_states()
         before, after = self.source.raw(observations), self.source.raw(next_observations)
         chosen = flattened(self.action_space, actions)
-        extrinsic = np.zeros(len(ids)) if rewards is None else np.asarray(rewards).reshape(-1)
+        extrinsic = self._extrinsic(rewards, len(ids))
         ends = np.zeros(len(ids)) if terminated is None else np.asarray(terminated).reshape(-1)
         names = ("observations", "actions", "next_observations")
         for name, array in zip(names, (before, chosen, after), strict=True):
             if len(array) != len(ids):
                 raise ValueError(f"{len(ids)} transitions were named, got {len(array)} {name}.")
         places = (ids % self.capacity).astype(np.int32)
-        return places, before, chosen, after, extrinsic.astype(np.float32), ends.astype(bool)
+        return places, before, chosen, after, extrinsic, ends.astype(bool)
 
 
 class Programs(NamedTuple):

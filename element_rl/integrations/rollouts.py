@@ -162,6 +162,7 @@ class RolloutReward(StoredBonus):
             observation_dim=self.source.observation_dim,
             env=self.settings["env_id"],
         )
+        self._check_latent()
         self._warn_of_closed_windows()
         self.state = self.rewarder.init(jax.random.fold_in(self._key, 1))
 
@@ -188,10 +189,10 @@ class RolloutReward(StoredBonus):
             self.source.fit(after)
         if self.state is None:
             self._start(beside.shape[1])
-        extrinsic = np.zeros(number) if rewards is None else np.asarray(rewards).reshape(-1)
+        extrinsic = self._extrinsic(rewards, number)
         vectors_before = self._encode(self.source.encoding, before, beside)[0]
         vectors_after, states = self._encode(self.source.encoding, after, beside)
-        parts = (vectors_before, chosen, vectors_after, states, extrinsic.astype(np.float32))
+        parts = (vectors_before, chosen, vectors_after, states, extrinsic)
         return Seen(
             *(np.asarray(part).reshape(steps, self.num_envs, *part.shape[1:]) for part in parts)
         )

@@ -7,7 +7,7 @@ its reward in the place of the environment's, or adds it. The bonus sees the obs
 environment, the agent those that `VecNormalize` made.
 
 Draws are those of Stable-Baselines3, from NumPy's global generator, which `seed=` reaches. Rewards
-that judge whole episodes (element, ngu, e3b, and any other that keeps notes) know nothing of a
+that judge whole episodes (element, ngu, e3b, etd, any other that keeps notes) know nothing of a
 transition until its episode has ended: such a draw is replaced by one among those that are known,
 so a batch is uniform over these.
 """
@@ -56,8 +56,9 @@ class IntrinsicReplayBuffer(ReplayBuffer):
     ) -> None:
         """The first seven arguments are Stable-Baselines3's own, and it fills them in.
 
-        reward: one of `element_rl.rewards.INTRINSIC_NAMES`, or FILE.py:FUNCTION. weight: times the
-        intrinsic reward. intrinsic_only: without the environment's reward; False adds it.
+        reward: one of `element_rl.rewards.INTRINSIC_NAMES`, FILE.py:FUNCTION, or a sum of them,
+        such as "element + 0.5*rnd". weight: times the intrinsic reward. intrinsic_only: without the
+        environment's reward; False adds it.
         total_steps: the `total_timesteps` of `learn`; sizes ELEMENT's update windows and memory.
         None: the windows grow with the run, from step 1,000 on. max_episode_steps, env_id,
         position, states, recent_scale, seed, options: see `IntrinsicReward`.

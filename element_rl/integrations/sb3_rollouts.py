@@ -57,8 +57,9 @@ class IntrinsicCallback(BaseCallback):
         verbose: int = 0,
     ) -> None:
         """
-        reward: one of `element_rl.rewards.INTRINSIC_NAMES`, or FILE.py:FUNCTION. weight: times the
-        intrinsic reward. intrinsic_only: without the environment's reward; False adds it.
+        reward: one of `element_rl.rewards.INTRINSIC_NAMES`, FILE.py:FUNCTION, or a sum of them,
+        such as "element + 0.5*rnd". weight: times the intrinsic reward. intrinsic_only: without the
+        environment's reward; False adds it.
         total_steps: sizes ELEMENT's update windows and memory; None: the `total_timesteps` of the
         first `learn`. max_episode_steps, env_id, position, states, seed, options: see
         `RolloutReward`.

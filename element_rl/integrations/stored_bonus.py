@@ -20,12 +20,14 @@ from typing import Any
 import jax
 import numpy as np
 from gymnasium import spaces
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Float, PRNGKeyArray
 
+from element_rl.envs.latents import LatentBox, LatentSettings
 from element_rl.integrations.observations import StateFunction, StateSource
 from element_rl.memory.hnsw import HnswMemory
 from element_rl.rewards import check_intrinsic
-from element_rl.rewards.interface import HasMemory
+from element_rl.rewards.expression import names_in
+from element_rl.rewards.interface import HasMemory, latent_of
 from element_rl.rewards.making import said
 from element_rl.storage.files import FileError, json_text, read_arrays, write_arrays
 from element_rl.storage.trees import arrays_to_tree, tree_to_arrays
@@ -116,6 +118,25 @@ class StoredBonus(ABC):
             }
         return _unpickled, (type(self), files, self.source.own)
 
+    def _check_latent(self) -> None:
+        """Refuses a reward that needs a latent where the observations have none, or another."""
+        needed, space = latent_of(self.rewarder), self.settings["observation_space"]
+        if needed is None:
+            return
+        told = space.latent if isinstance(space, LatentBox) else None
+        if told is None or (told.dim, told.kind) != (needed.dim, needed.kind):
+            has = (
+                "its space does not say so"
+                if told is None
+                else f"its own is {told.kind}, {told.dim}"
+            )
+            raise ValueError(
+                f"{self.settings['reward']} needs an environment that tells the agent a latent "
+                f"({needed.kind}, {needed.dim}), and {has}: wrap it, as the last wrapper, with "
+                f"element_rl.envs.latents.LatentObservation(env, dim={needed.dim}, "
+                f"kind={needed.kind!r})."
+            )
+
     def _warn_of_closed_windows(self) -> None:
         """Says so where nothing can be remembered in a run of this length."""
         if self.total_steps is not None and (reason := self._why_empty(self.total_steps)):
@@ -125,6 +146,17 @@ class StoredBonus(ABC):
                 f"{reason}. Give a smaller update_interval, or a larger update_steps, in options.",
                 stacklevel=4,
             )
+
+    def _extrinsic(self, rewards: Any, number: int) -> Float[np.ndarray, " N"]:
+        """The environment's rewards, 0 where they are not given; refused where they are paid."""
+        if rewards is None:
+            if "extrinsic" in names_in(self.settings["reward"]):
+                raise ValueError(
+                    f"The reward {self.settings['reward']} pays the environment's rewards, and "
+                    "none were given: give rewards too."
+                )
+            return np.zeros(number, np.float32)
+        return np.asarray(rewards).reshape(-1).astype(np.float32)
 
     def _why_empty(self, steps: int) -> str:
         return self.rewarder.why_empty(steps) if isinstance(self.rewarder, HasMemory) else ""
@@ -205,7 +237,8 @@ def _described(space: spaces.Space, arrays: dict[str, np.ndarray], name: str) ->
         return {"kind": "Dict", "parts": parts}
     if isinstance(space, spaces.Box):
         arrays |= {f"{name}/low": space.low, f"{name}/high": space.high}
-        return {"kind": "Box", "dtype": str(space.dtype)}
+        told = {"latent": space.latent._asdict()} if isinstance(space, LatentBox) else {}
+        return {"kind": "Box", "dtype": str(space.dtype), **told}
     if isinstance(space, spaces.Discrete):
         return {"kind": "Discrete", "n": int(space.n), "start": int(space.start)}
     if isinstance(space, spaces.MultiDiscrete):
@@ -223,7 +256,11 @@ def _space(stored: dict[str, Any], arrays: dict[str, np.ndarray], name: str) -> 
         return spaces.Dict({key: _space(part, arrays, f"{name}/{key}") for key, part in parts})
     if kind == "Box":
         bounds = arrays[f"{name}/low"], arrays[f"{name}/high"]
-        return spaces.Box(*bounds, dtype=np.dtype(stored["dtype"]).type)
+        if "latent" not in stored:
+            return spaces.Box(*bounds, dtype=np.dtype(stored["dtype"]).type)
+        latent = LatentSettings(**stored["latent"])
+        own = [bound[: -latent.dim] for bound in bounds]
+        return LatentBox(spaces.Box(*own, dtype=np.dtype(stored["dtype"]).type), latent)
     if kind == "Discrete":
         return spaces.Discrete(stored["n"], start=stored["start"])
     if kind == "MultiDiscrete":

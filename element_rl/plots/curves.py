@@ -41,7 +41,13 @@ from element_rl.plots.style import (
     wrapped_title,
 )
 from element_rl.runs.folder import RunError, RunFolder
+from element_rl.runs.visits import counted
 
+# columns reward_… that are no term of a sum
+OTHER_REWARDS = (
+    *("reward_episodic", "reward_lifelong", "reward_mean"),
+    *("reward_extrinsic", "reward_learned"),  # with --extrinsic-weight, or of the task in a sum
+)
 PANEL = 3.4  # inches, the width of one environment of several
 
 FEW = 7  # lines up to which they are drawn as broad as ever
@@ -54,11 +60,16 @@ def coverage_curve(runs: Sequence[Run]) -> Figure:
     figure, panels = _panels(folders, heights=(3.8,))
     _draw_runs(panels[0], folders, "coverage")
     _draw_random_policies(panels[0], folders, "coverage")
-    for axes in panels[0].values():
-        axes.set_ylabel("unique cells visited")
+    for env, axes in panels[0].items():
+        nouns = dict.fromkeys(counted(folder.config) for folder in _of_environment(folders, env))
+        axes.set_ylabel(" or ".join(_visited(noun) for noun in nouns))
         count_from_zero(axes)
     _finish_panels(figure, panels, folders)
     return figure
+
+
+def _visited(noun: str) -> str:
+    return f"unique {noun} visited" if noun.endswith("cells") else f"{noun} seen"
 
 
 @matplotlib.rc_context(STYLE)
@@ -79,10 +90,12 @@ def entropy_curve(runs: Sequence[Run]) -> Figure:
 
 @matplotlib.rc_context(STYLE)
 def reward_terms(run: Run) -> Figure:
-    """Mean episodic and lifelong reward, and below them the number of remembered states."""
+    """Mean episodic and lifelong reward, or the terms of a sum of rewards, and below them the
+    number of remembered states."""
     (folder,) = opened([run])
     metrics = metrics_of(folder)
     terms = {"episodic": "reward_episodic", "lifelong": "reward_lifelong"}
+    terms = _terms_of_a_sum(metrics) or terms
     drawn = {label: column for label, column in terms.items() if is_logged(metrics, column)}
     if not drawn:
         raise RunError(
@@ -102,6 +115,16 @@ def reward_terms(run: Run) -> Figure:
         count_from_zero(axes)
     finish(figure, above, *below, title=figure_title([folder], with_reward=True), legend=[above])
     return figure
+
+
+def _terms_of_a_sum(metrics: Mapping[str, np.ndarray]) -> dict[str, str]:
+    """The columns of the terms by their labels; nothing where the reward is no sum."""
+    logged = [name for name in metrics if name.startswith("reward_")]
+    terms = [
+        name for name in logged if name not in OTHER_REWARDS and not name.endswith("_deviation")
+    ]
+    task = [name for name in logged if name == "reward_extrinsic"] if terms else []
+    return {name.removeprefix("reward_"): name for name in (*terms, *task)}
 
 
 def random_policy(folders: Sequence[RunFolder], quantity: str) -> tuple[float, int | None] | None:

@@ -34,6 +34,15 @@ from element_rl.plots.style import (
     wrapped_title,
 )
 from element_rl.runs.folder import RunError, RunFolder
+from element_rl.runs.visits import (
+    Stored,
+    Window,
+    bounds_of,
+    covered_cells,
+    has_map,
+    picture,
+    window_of,
+)
 from element_rl.storage.files import read_arrays
 
 MOST_SEEDS_SHOWN = 5
@@ -62,19 +71,22 @@ def density_map(run: Run, step: int | None = None) -> Figure:
     (folder,) = opened([run])
     _require_map(folder)
     step = folder.latest_checkpoint() if step is None else step
-    visits = folder.load_visits(step)
-    if not visits.any():
+    stored = folder.load_visits(step)
+    if not covered_cells(stored):
         raise RunError(f"The run {folder.path} has visited no coverage cell up to step {step}.")
-    random = folder.read_random_visits() if step == folder.latest_checkpoint() else None
+    beside = folder.read_random_visits() if step == folder.latest_checkpoint() else None
+    window = window_of(folder.config, *(one for one in (stored, beside) if one is not None))
+    visits = picture(stored, window)
+    random = None if beside is None else picture(beside, window)
     together = _shares(visits.sum(axis=0))
     by_chance = None if random is None else _shares(random.sum(axis=0))
     alone = [_shares(seed) for seed in visits[:MOST_SEEDS_SHOWN]] if len(visits) > 1 else []
     drawn = [together, *alone, *([] if by_chance is None else [by_chance])]
-    view = _view(folder, np.asarray(np.isfinite(drawn).any(axis=0)))
+    view = _view(folder, window, np.asarray(np.isfinite(drawn).any(axis=0)))
     norm = log_scale(np.concatenate([shares[shares > 0] for shares in drawn]))
 
     title = f"{figure_title([folder], with_reward=True)} · {steps_text(step or 0)} steps per seed"
-    title = f"{title} · {_cells(together)}" if len(visits) == 1 else title
+    title = f"{title} · {_cells(stored)}" if len(visits) == 1 else title
     title = wrapped_title(title, 4.75 if by_chance is None else 4.15)  # beside it stands another
     above = 0.18 * title.count("\n")
 
@@ -93,13 +105,13 @@ def density_map(run: Run, step: int | None = None) -> Figure:
     if by_chance is not None:
         rightmost = panel(BESIDE, height - 4.35 - above, MAP)
         _draw_density(rightmost, by_chance, view, norm)
-        rightmost.set_title(f"random policy · {_cells(by_chance)}\n")
+        rightmost.set_title(f"random policy · {_cells(beside)}\n")
         rightmost.set(xlabel=x_label, yticklabels=[])
         rightmost.locator_params(nbins=6)
     scale = rightmost.inset_axes((1.03, 0, 0.035, 1))
     figure.colorbar(image, cax=scale, label="share of visits (log scale)")
     axes.set_title(f"{title}\n")
-    described = _described(view, folder, visits.shape)
+    described = _described(view, folder, visits.shape, window)
     size = 8 if by_chance is None else 7  # beside another map there is less room
     axes.text(0, 1.02, described, transform=axes.transAxes, color=QUIET, size=size)
     if view.start is not None:  # below the map, which may be full
@@ -110,7 +122,7 @@ def density_map(run: Run, step: int | None = None) -> Figure:
         small = panel(LEFT + 0.77 * place, 0.28, 0.72)
         _draw_density(small, share, view, norm, start_size=3.5)
         small.set_title(f"seed {first_seed + place}", size=7.5, pad=3)
-        small.set_xlabel(_cells(share), size=7.5)
+        small.set_xlabel(_cells(stored, slice(place, place + 1)), size=7.5)
         small.set(xticks=[], yticks=[])
         small.spines[:].set(visible=True, color="#BBBBBB")
     if (more := len(visits) - MOST_SEEDS_SHOWN) > 0:
@@ -145,10 +157,11 @@ def trajectories(run: Run) -> Figure:
 
 
 def _require_map(folder: RunFolder) -> None:
-    if not folder.config.get("coverage_bounds"):
-        raise RunError(
-            f"The run {folder.path} counts no coverage: its environment has no coverage bounds."
-        )
+    if has_map(folder.config):
+        return
+    if cells := folder.config.get("coverage_cells_of"):
+        raise RunError(f"The run {folder.path} has no map: its coverage counts {cells}.")
+    raise RunError(f"The run {folder.path} counts no coverage: its environment has no map.")
 
 
 def _shares(visits: Num[np.ndarray, "X Y"]) -> Float[np.ndarray, "X Y"]:
@@ -156,16 +169,17 @@ def _shares(visits: Num[np.ndarray, "X Y"]) -> Float[np.ndarray, "X Y"]:
     return np.where(visits > 0, visits / max(visits.sum(), 1), np.nan)
 
 
-def _cells(share: Float[np.ndarray, "X Y"]) -> str:
-    """How many cells were visited, in words."""
-    cells = int(np.isfinite(share).sum())
+def _cells(stored: Stored | None, agents: slice = slice(None)) -> str:
+    """How many cells these agents visited, in words."""
+    cells = 0 if stored is None else covered_cells(stored, agents)
     return f"{cells:,} cell{'s' if cells > 1 else ''}"
 
 
-def _view(folder: RunFolder, visited: Bool[np.ndarray, "X Y"]) -> _View:
+def _view(folder: RunFolder, window: Window | None, visited: Bool[np.ndarray, "X Y"]) -> _View:
     """The visited part of the map, as a square where one unit is as long on both axes."""
-    bounds = np.asarray(folder.config["coverage_bounds"], np.float64)
-    start, equal = coverage_start(folder.config), equal_scales(folder.config)
+    shown = bounds_of(folder.config, window)
+    bounds = np.asarray(shown, np.float64)
+    start, equal = coverage_start(folder.config), equal_scales(folder.config, shown)
     starts = [] if start is None else [start]
     return _View(bounds, visited_part(visited, bounds, starts, float(equal)), start, equal)
 
@@ -179,10 +193,19 @@ def _draw_density(
     return image
 
 
-def _described(view: _View, folder: RunFolder, shape: Sequence[int]) -> str:
+def _described(view: _View, folder: RunFolder, shape: Sequence[int], window: Window | None) -> str:
+    unit = unit_of(folder.config)
+    names = [literal(name) for name in folder.config["coverage_axes"]]
+    if window is not None:
+        sides = [f"{side:g} {unit}".rstrip() for side in window.size]
+        square = sides[0] == sides[1] and names == ["x", "y"]
+        along = [f"{side} along {name}" for side, name in zip(sides, names, strict=True)]
+        of = f"{window.size[0]:g} × {sides[1]}" if square else " and ".join(along)
+        many = window.every
+        return f"cells of {of}" + f", {many}×{many} of them in a pixel" * (many > 1)
     ranges = [
-        f"{literal(name)} from {low:g} to {high:g} {unit_of(folder.config)}".rstrip()
-        for name, (low, high) in zip(folder.config["coverage_axes"], view.bounds, strict=True)
+        f"{name} from {low:g} to {high:g} {unit}".rstrip()
+        for name, (low, high) in zip(names, view.bounds, strict=True)
     ]
     part = "all" if np.allclose(view.bounds, view.limits) else "the visited part"
     return f"{part} of {shape[-2]}×{shape[-1]} cells, {', '.join(ranges)}".replace("-", "−")

@@ -45,17 +45,20 @@ def unit_of(config: Mapping[str, Any]) -> str:
     return literal(config.get("coverage_unit", "m"))
 
 
-def equal_scales(config: Mapping[str, Any]) -> bool:
+def equal_scales(config: Mapping[str, Any], bounds: Any = None) -> bool:
     """Whether one unit should be as long on both axes: not where one is a height, nor where the map
-    would be a mere strip."""
-    sides = [high - low for low, high in config["coverage_bounds"]]
-    return list(config["coverage_axes"]) == ["x", "y"] and max(sides) <= LONGEST_MAP * min(sides)
+    would be a mere strip. `bounds`: of the part that is shown, of a map without any."""
+    if list(config["coverage_axes"]) != ["x", "y"]:
+        return False
+    sides = [high - low for low, high in config.get("coverage_bounds") or bounds or ()]
+    return not sides or max(sides) <= LONGEST_MAP * min(sides)
 
 
 def coverage_start(config: Mapping[str, Any]) -> list[float] | None:
     """Where episodes begin, as a run says it. Older runs do not: robots began in the middle of
     their x–y plane."""
-    centred = all(low == -high for low, high in config["coverage_bounds"])
+    bounds = config.get("coverage_bounds") or ()
+    centred = bool(bounds) and all(low == -high for low, high in bounds)
     start = config.get("coverage_start", [0, 0] if centred else None)
     return None if start is None else [float(coordinate) for coordinate in start]
 

@@ -5,8 +5,20 @@ counted over the whole of training."""
 from collections.abc import Sequence
 
 from element_rl.studies.engine.analysis import curves_of, length_notes, maps_of, scores_of
-from element_rl.studies.engine.grid import Cell, Findings, FinishedCell, Scale, Study
-from element_rl.studies.engine.methods import SCALES, baseline_cells, element_cells
+from element_rl.studies.engine.grid import (
+    Cell,
+    Findings,
+    FinishedCell,
+    Scale,
+    Score,
+    Study,
+)
+from element_rl.studies.engine.methods import (
+    SCALES,
+    baseline_cells,
+    element_cells,
+    reward_cell,
+)
 from element_rl.studies.engine.tables import (
     aggregate_table,
     improvement_table,
@@ -47,4 +59,6 @@ STUDY = Study(
     cells_of,
     analyse,
     needs_map=True,
+    reward_cell=reward_cell,
+    score=Score("unique cells", "coverage", lambda entry: entry.summary["coverage"]),
 )

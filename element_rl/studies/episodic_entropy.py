@@ -5,8 +5,20 @@ stands for Shannon's, of episodes over training."""
 from collections.abc import Sequence
 
 from element_rl.studies.engine.analysis import curves_of, length_notes, means_table, scores_of
-from element_rl.studies.engine.grid import Cell, Findings, FinishedCell, Scale, Study
-from element_rl.studies.engine.methods import SCALES, baseline_cells, element_cells
+from element_rl.studies.engine.grid import (
+    Cell,
+    Findings,
+    FinishedCell,
+    Scale,
+    Score,
+    Study,
+)
+from element_rl.studies.engine.methods import (
+    SCALES,
+    baseline_cells,
+    element_cells,
+    reward_cell,
+)
 from element_rl.studies.engine.tables import improvement_table, score_table, sentences
 
 OURS = "element, β = 0"
@@ -58,4 +70,10 @@ STUDY = Study(
     SCALES,
     cells_of,
     analyse,
+    reward_cell=reward_cell,
+    score=Score(
+        "bits of episodic entropy, mean of the last tenth of training",
+        "episodic_entropy",
+        lambda entry: entry.summary["episodic_entropy"],
+    ),
 )

@@ -84,11 +84,13 @@ def _learner(env: str, dataset: Cell, scale: Scale) -> Cell:
     return Cell(env, dataset.method, config, (dataset,))
 
 
-def _weight(env: str, scale: Scale) -> float:
-    """How much CQL keeps to its data there."""
+def _learning(env: str, scale: Scale) -> str:
+    """How much CQL keeps to its data there; of another algorithm its name."""
     learner = OfflineConfig(("any",), **scale.on(env).offline_options)
+    if learner.algorithm != "cql":
+        return f"algorithm {learner.algorithm}"
     settings = getattr(learner, kind_of_environment(env).offline_learner)
-    return float(settings.conservative_weight)
+    return f"conservative weight {settings.conservative_weight:g}"
 
 
 def _dataset_id(env: str, method: str) -> str:
@@ -106,8 +108,8 @@ def analyse(done: Sequence[FinishedCell], scale: Scale) -> Findings:
         notes=(
             *(
                 f"{env}: {scale.on(env).samples:,} samples per seed, from all checkpoints of the "
-                f"explorers alike; {scale.on(env).updates:,} updates, conservative weight "
-                f"{_weight(env, scale):g}."
+                f"explorers alike; {scale.on(env).updates:,} updates, "
+                f"{_learning(env, scale)}."
                 for env in references
             ),
             "A score is of the last tenth of the updates. A policy learned offline can differ much "

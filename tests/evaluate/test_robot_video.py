@@ -17,10 +17,11 @@ import mujoco
 import numpy as np
 import pytest
 from gymnasium.envs.mujoco import MujocoEnv
-from imageio_ffmpeg import get_ffmpeg_exe
+from support.films import frames_of
 
 from element_rl.agents.sac import SACConfig
 from element_rl.envs.make import make_env
+from element_rl.envs.point_maze import PointMaze
 from element_rl.evaluate.checkpoints import film
 from element_rl.evaluate.video import follow_robot, followed_body, tracking_camera
 from element_rl.runs.folder import RunError, RunFolder
@@ -221,27 +222,27 @@ def test_a_film(hopper: RunFolder, tmp_path: Path) -> None:
     path = tmp_path / "step_000000060.mp4"
     assert done.stdout.splitlines()[-1] == f"Video: {path}"
     assert "film         20 / 20" in done.stdout
-    shown = subprocess.run(
-        [
-            get_ffmpeg_exe(),
-            "-loglevel",
-            "error",
-            "-i",
-            str(path),
-            "-f",
-            "rawvideo",
-            "-pix_fmt",
-            "rgb24",
-            "-",
-        ],
-        capture_output=True,
-        check=True,
-    )
-    frames = np.frombuffer(shown.stdout, np.uint8).reshape(-1, 480, 480, 3).astype(int)
+    frames = frames_of(path, 480, 480).astype(int)
     assert len(frames) == 20
     red, _, blue = np.moveaxis(frames[-1], -1, 0)
     # the robot is of the colour of clay, the floor and the sky are not
     assert np.sum(red - blue > 60) > 1000
+
+
+def test_two_robots_in_one_film(hopper: RunFolder, tmp_path: Path) -> None:
+    """OpenGL draws for one of two renderers at a time, and each draws its own robot."""
+    try:
+        path = film(hopper, out=tmp_path, every=10, beside_random=True)
+    except RunError as error:
+        pytest.skip(f"MuJoCo cannot render here: {error}")
+    assert path.name == "step_000000060_beside_random.mp4"
+    frames = frames_of(path, 540, 968)
+    assert len(frames) == 2
+    left, right = (frames[-1].astype(int)[60:, side] for side in (slice(480), slice(488, None)))
+    assert np.abs(left - right).max() > 100
+    for side in (left, right):
+        assert np.sum(side[..., 0] - side[..., 2] > 60) > 1000  # the colour of clay
+        assert side[-50:, 20:100].min(axis=-1).mean() > 180  # the map in its corner
 
 
 def test_environments_that_are_not_mujocos(tmp_path: Path) -> None:
@@ -250,7 +251,15 @@ def test_environments_that_are_not_mujocos(tmp_path: Path) -> None:
     path = film(small_run(tmp_path / "pendulum", "Pendulum-v1"), out=tmp_path, watch=told.append)
     assert path.stat().st_size > 1_000
     assert [progress.step for progress in told] == list(range(1, 21))
-    with pytest.raises(
-        RunError, match="No video of PointMaze-v0: the environment has no render mode"
-    ):
-        film(small_run(tmp_path / "maze", "PointMaze-v0"))
+
+
+def test_an_environment_that_cannot_draw_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PointMaze, "metadata", {"render_modes": []})
+    run = small_run(tmp_path / "maze", "PointMaze-v0")
+    for beside_random in (False, True):
+        with pytest.raises(
+            RunError, match="No video of PointMaze-v0: the environment has no render mode"
+        ):
+            film(run, beside_random=beside_random)

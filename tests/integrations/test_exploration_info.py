@@ -295,3 +295,29 @@ def test_stable_baselines3_logs_it() -> None:
     assert dones.all()
     assert infos[0]["episode"]["coverage"] == 3  # 0.5; 1 and 1.5; 2
     assert infos[0]["episode"]["episode_entropy"] > 0
+
+
+def test_a_registered_environment_needs_no_position() -> None:
+    """The cells are those that a run counts."""
+    spec = describe("CartPole-v1")
+    env = ExplorationInfo(gymnasium.make("CartPole-v1"), entropy_order=2)
+    env.action_space.seed(0)
+    env.reset(seed=0)
+    cells = set()
+    for _ in range(8):
+        observation, _, _, _, info = env.step(env.action_space.sample())
+        cells.add(int(coverage_cell(spec, np.zeros(0, np.float32), observation)))
+        assert info["coverage"] == len(cells)
+    envs = VectorExplorationInfo(gymnasium.make_vec("CartPole-v1", num_envs=2), entropy_order=2)
+    envs.reset(seed=0)
+    assert envs.step(envs.action_space.sample())[4]["coverage"].min() >= 1
+
+
+def test_a_position_is_found() -> None:
+    """It is read from the environment, whatever the observation has become."""
+    wrappers = pytest.importorskip("minigrid.wrappers")
+    env = wrappers.ImgObsWrapper(gymnasium.make("MiniGrid-Empty-5x5-v0"))
+    env = ExplorationInfo(env, entropy_order=2)
+    env.reset(seed=0)
+    counts = [env.step(action)[4]["coverage"] for action in (2, 2, 0, 0, 2)]  # there and back
+    assert counts == [1, 2, 2, 2, 2]

@@ -36,7 +36,7 @@ def without_end(world: Walk) -> Walk:
     return world._replace(terminated=never, truncated=never)
 
 
-@pytest.mark.parametrize("name", ["element", "rnd", "ngu", "re3"])
+@pytest.mark.parametrize("name", ["element", "rnd", "ngu", "re3", "ride"])
 def test_one_environment_is_judged_as_by_the_on_policy_loop(name: str) -> None:
     """An episode of 40 steps in rollouts of 20, then two more; states, observations and actions
     made by hand."""

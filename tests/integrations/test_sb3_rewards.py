@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from stable_baselines3.common.utils import set_random_seed
 from support.sb3_worlds import walks
+from support.small_rewards import SMALL_REWARDS
 
 from element_rl.acting.collector import Chunk
 from element_rl.agents import sac
@@ -46,6 +47,9 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
         {"feature_dim": 8, "encoder_sizes": (16,), "inverse_sizes": (16,), "forward_sizes": (16,)},
     ),
     "e3b": ("e3b", {"feature_dim": 8, "encoder_sizes": (16,), "head_sizes": (16,)}),
+    **{name: (name, SMALL_REWARDS[name]) for name in ("disagreement", "ride", "noveld")},
+    "pseudo-counts": ("pseudo-counts", SMALL_REWARDS["pseudo-counts"]),
+    "etd": ("etd", SMALL_REWARDS["etd"]),
 }
 
 

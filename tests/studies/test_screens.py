@@ -280,7 +280,7 @@ def test_the_task_online_on_mario() -> None:
     [
         (["beta", "--envs", ROOMS], "shows images: choose a robot, or the study coverage"),
         (["additivity", "--envs", "rooms"], "shows images: choose a robot"),
-        (["coverage", "--envs", "CartPole-v1"], "acts in Discrete(2), but a flat Box"),
+        (["coverage", "--envs", "CartPole-v1"], "has vectors with 2 choices: explore it with"),
     ],
 )
 def test_mistakes(

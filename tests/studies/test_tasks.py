@@ -244,6 +244,23 @@ def test_learners_with_other_settings_are_other_cells_on_the_same_explorers() ->
     assert (screens.conservative_weight, screens.batch_size) == (0.5, 32)
 
 
+def test_another_algorithm_learns_from_the_same_datasets() -> None:
+    other = tasks.with_learning(SCALE, algorithm="iql")
+    pairs = list(
+        zip(cells("offline"), chosen_cells(offline.STUDY, other, ["element"]), strict=True)
+    )
+    changed = [after.config for before, after in pairs if before.name != after.name]
+    assert [config.algorithm for config in changed] == ["iql"] * len(changed) != []
+    assert all(isinstance(config, OfflineConfig) for config in changed)
+    with pytest.raises(ValueError, match="--conservative-weight is of CQL, not of iql"):
+        tasks.with_learning(SCALE, algorithm="iql", conservative_weight=1.0)
+    frames = dataclasses.replace(tasks.SMALL, envs=("Rooms-v0",))
+    with pytest.raises(ValueError, match=r"td3-bc learns actions that are vectors.*cql or bc"):
+        tasks.with_learning(frames, algorithm="td3-bc")
+    cloned = tasks.with_learning(frames, algorithm="bc").on("Rooms-v0").offline_options
+    assert (cloned["algorithm"], cloned["frame_stack"]) == ("bc", 4)
+
+
 def test_reports_say_how_the_learners_were_set(out: Path) -> None:
     """Of cells that are done; the scale alone is told otherwise."""
     anchored = tasks.with_learning(SCALE, anchor=0.5, anchor_halflife=3_000.0)
@@ -263,6 +280,9 @@ def test_reports_say_how_the_learners_were_set(out: Path) -> None:
             if "conservative weight" in note
         ]
         assert note.endswith(f"40 updates, conservative weight {weight}.")
+    cloning = tasks.with_learning(SCALE, algorithm="bc")
+    notes = offline.analyse(done(out, "offline"), cloning).notes
+    assert any(note.endswith("40 updates, algorithm bc.") for note in notes)
 
 
 def test_the_mean_over_training_weighs_steps(tmp_path: Path, out: Path) -> None:

@@ -14,20 +14,23 @@ from gymnasium.envs.registration import WrapperSpec
 from jaxtyping import Array, Bool, Float, Shaped
 
 from element_rl.acting.host_policy import policy_widths
+from element_rl.acting.host_ppo import is_ppo, policy_shapes
 from element_rl.acting.policies import ActionScale
 from element_rl.datasets.collecting.parts import Contribution, Measure
 from element_rl.encoders.frozen import encode_all, load_encoder
 from element_rl.encoders.state import StateEncoder, WarmUp, make_state_encoder
 from element_rl.entropy import evaluation_entropy
+from element_rl.envs.latents import parted_options
 from element_rl.envs.make import describe, make_env
 from element_rl.envs.names import with_package
 from element_rl.envs.robots import HEALTH_OPTION, can_fall
+from element_rl.envs.screens import Screen
 from element_rl.envs.spec import EnvSpec
 from element_rl.runs.folder import POLICY, RunError, RunFolder
 from element_rl.runs.kinds import kind_of
 from element_rl.storage.files import read_manifest
 from element_rl.storage.settings import named_values
-from element_rl.training.off_policy.config import described
+from element_rl.training.off_policy.config import described, is_task_reward
 from element_rl.training.off_policy.warm_up import stored_warm_up
 from element_rl.training.on_policy.launch import ENCODER
 from element_rl.training.on_policy.measures import episode_entropy
@@ -45,7 +48,7 @@ class TrainedAgents:
     """The agents of a run, and the environment that their dataset is of."""
 
     run: RunFolder
-    on_policy: bool  # then they see frames and choose; otherwise they see and give vectors
+    on_policy: bool  # of A3C or PPO, which learned from rollouts
     reward: str
     seeds: tuple[int, ...]
     env_options: Mapping[str, Any]
@@ -67,17 +70,25 @@ class TrainedAgents:
     ) -> Shaped[np.ndarray, "T ..."]:
         """A policy's actions in the environment's units: to the bit what it was stepped with
         (`acting.actors`)."""
-        if self.on_policy:
-            return actions.astype(self.action_space.dtype)
+        if self.spec.chooses:
+            choices = actions if actions.ndim == 1 else np.argmax(actions, axis=-1)
+            return choices.astype(self.action_space.dtype)
         scale = ActionScale(self.spec.action_low, self.spec.action_high, self.action_space.dtype)
         return scale(actions)
 
     def refuse_policy(self, policy: Mapping[str, np.ndarray]) -> None:
         """A ValueError where the policies do not fit the environment."""
-        if not self.on_policy:
+        if is_ppo(policy):
+            shapes, spec = policy_shapes(policy), self.spec
+            wanted = (None if spec.sees_frames else spec.observation_dim, spec.action_dim)
+            fits = shapes == wanted
+            has = f"have observations and actions of {shapes}"
+            needed = str(wanted)
+        elif not self.on_policy:
             seen, *_, acts = policy_widths(policy)
             fits = (seen, acts) == (self.spec.observation_dim, self.spec.action_dim)
-            has = f"observe {seen} and act with {acts} numbers"
+            acting = "choose among" if self.spec.chooses else "act with"
+            has = f"observe {seen} numbers and {acting} {acts}"
             needed = f"{self.spec.observation_dim} and {self.spec.action_dim}"
         else:
             acts = policy["head_bias"].shape[1] - 1  # the last head is the value
@@ -98,18 +109,20 @@ def agents_of(run: RunFolder, env_options: tuple[str, ...], of_the_task: bool) -
     """
     settings, on_policy = run.config["settings"], kind_of(run.config) == "on-policy"
     name, pairs = settings["env"], tuple(settings["env_options"])
-    falls = not on_policy and can_fall(name) and settings["reward"] != "extrinsic"
+    falls = not on_policy and can_fall(name) and not is_task_reward(settings["reward"])
     if of_the_task and falls:
         pairs = tuple(
             pair for pair in pairs if pair.replace(" ", "").lower() != f"{HEALTH_OPTION}=false"
         )
     example = "goal_distance=20" if on_policy else f"{HEALTH_OPTION}=false"
     options = named_values("--env-options", (*pairs, *env_options), example)
-    env = make_env(name, **options)
+    # a dataset holds what the task shows; what the policies were told is no part of it
+    env = make_env(name, **parted_options(options)[0])
     try:
-        env_spec = copy.deepcopy(env.env.spec if on_policy else env.spec)
+        screen = isinstance(env, Screen)
+        env_spec = copy.deepcopy(env.env.spec if screen else env.spec)
         assert env_spec is not None  # environments are made through the registry
-        if on_policy:
+        if screen:
             env_spec.additional_wrappers = (*env_spec.additional_wrappers, SCREEN)
         return TrainedAgents(
             run=run,
@@ -117,15 +130,20 @@ def agents_of(run: RunFolder, env_options: tuple[str, ...], of_the_task: bool) -
             reward=settings["reward"],
             seeds=tuple(settings["seed"] + index for index in range(settings["seeds"])),
             env_options=options,
-            spec=describe(name, (), (), "frames", **options)
-            if on_policy
-            else described(settings, options),
+            spec=_on_policy_spec(settings, options) if on_policy else described(settings, options),
             env_spec=with_package(env_spec, name),
             observation_space=_recorded_space(env.observation_space),
             action_space=env.action_space,
         )
     finally:
         env.close()
+
+
+def _on_policy_spec(settings: Mapping[str, Any], options: Mapping[str, Any]) -> EnvSpec:
+    if settings.get("agent", "a3c") == "a3c":
+        return describe(settings["env"], (), (), "frames", **options)
+    position, bounds = settings.get("position") or (), settings.get("bounds") or ()
+    return describe(settings["env"], position, bounds, **options)
 
 
 def contributions_of(
@@ -159,7 +177,7 @@ def fingerprint(run: RunFolder, checkpoint: int) -> str:
 def entropy_measure(agents: TrainedAgents) -> Measure:
     """The paper's evaluation entropy of an episode's states s_1 … s_T: matrix-based, of order
     1.001, in bits, on the encoder that the run uses."""
-    if not agents.on_policy:
+    if not agents.spec.sees_frames:
         return _vector_measure(agents.spec, agents.seeds, stored_warm_up(agents.run))
     encoder = load_encoder(agents.run.path / ENCODER)
     return lambda _, frames, __: episode_entropy(encode_all(encoder, frames[1:]))
@@ -168,7 +186,7 @@ def entropy_measure(agents: TrainedAgents) -> Measure:
 def _vector_measure(spec: EnvSpec, seeds: tuple[int, ...], warm_up: WarmUp | None) -> Measure:
     """Every agent has an encoder of its own."""
     encoders = [
-        make_state_encoder(seed, spec.observation_dim, spec.orientation_slice, warm_up=warm_up)
+        make_state_encoder(seed, spec.task_dim, spec.orientation_slice, warm_up=warm_up)
         for seed in seeds
     ]
 

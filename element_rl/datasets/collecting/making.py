@@ -28,12 +28,15 @@ from element_rl.datasets.collecting.agents import (
     fingerprint,
 )
 from element_rl.datasets.collecting.config import CollectConfig
+from element_rl.datasets.collecting.holdings import Holdings, healthy_ranges
 from element_rl.datasets.collecting.parts import FORMAT, Collection, Contribution
 from element_rl.datasets.collecting.records import acted, collection_of, replayed
 from element_rl.datasets.exports import export, require_format
 from element_rl.datasets.minari_folders import DatasetError, dataset_folder, require_minari
 from element_rl.datasets.minari_writing import DatasetWriter, publish, refuse_existing
+from element_rl.envs.make import make_env
 from element_rl.envs.names import MARIO
+from element_rl.envs.robots import can_fall
 from element_rl.runs.folder import RunError, RunFolder
 from element_rl.runs.kinds import kind_of, require_kind
 from element_rl.runs.provenance import commit, versions
@@ -81,7 +84,8 @@ def collect(
             spaces = (agents.observation_space, agents.action_space)
             about = _about(config, agents, contributions, settings)
             writer = DatasetWriter(made, config.dataset, *spaces, agents.env_spec, about)
-            writer.write(episodes)
+            holdings = Holdings(agents.spec, _upright_ranges(agents))
+            writer.write(holdings.counted(episodes, into=about["element_rl"]))
             # before the dataset has its name: there is none without its export
             if exported is not None:
                 export(made, exported)
@@ -221,7 +225,7 @@ def _about(
     if not config.from_replay:
         actions = "sampled"
         if config.deterministic:
-            actions = "the likeliest" if agents.on_policy else "mean"
+            actions = "the likeliest" if agents.spec.chooses else "mean"
         listed = ", ".join(f"{contribution.checkpoint:,}" for contribution in contributions)
         origin = (
             f"{config.steps:,} steps of each, with {actions} actions of the policies after "
@@ -230,7 +234,8 @@ def _about(
     requirements = ["gymnasium>=1.0"]
     entry = str(agents.env_spec.entry_point)
     requirements += ["mujoco>=3.5"] if "mujoco" in entry else []
-    if agents.on_policy or entry.startswith("element_rl"):
+    entries = (entry, *(wrapper.entry_point for wrapper in agents.env_spec.additional_wrappers))
+    if any(name.startswith("element_rl") for name in entries):
         requirements.append("element-rl[mario]" if agents.spec.name == MARIO else "element-rl")
     return {
         "algorithm_name": agents.reward,
@@ -244,6 +249,13 @@ def _about(
             "commit": commit(),
         },
     }
+
+
+def _upright_ranges(agents: TrainedAgents) -> dict[int, tuple[float, float]]:
+    if not can_fall(agents.spec.name):
+        return {}
+    with contextlib.closing(make_env(agents.spec.name, **agents.env_options)) as env:
+        return healthy_ranges(env, agents.env_options)
 
 
 def _portable(config: Mapping[str, Any]) -> dict[str, Any]:

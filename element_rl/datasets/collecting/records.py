@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Shaped
 
 from element_rl.datasets.collecting.agents import TrainedAgents, entropy_measure
 from element_rl.datasets.collecting.chunks import ChunkCollection, finished_episode
@@ -99,7 +100,7 @@ def _record(
         "return": episode.task_return,
     }
     return EpisodeRecord.ended(
-        episode.observations.astype(agents.observation_space.dtype, copy=False),
+        _of_the_task(agents, episode).astype(agents.observation_space.dtype, copy=False),
         agents.environment_actions(episode.actions),
         episode.rewards,
         episode.terminated,
@@ -107,3 +108,10 @@ def _record(
         {"position": episode.positions} if episode.positions.shape[1] else {},
         metadata,
     )
+
+
+def _of_the_task(agents: TrainedAgents, episode: FinishedEpisode) -> Shaped[np.ndarray, "M ..."]:
+    """What the task showed, without the latent that the policies were told beside it."""
+    if agents.spec.latent_dim:
+        return episode.observations[:, : agents.spec.task_dim]
+    return episode.observations

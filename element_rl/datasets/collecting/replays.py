@@ -68,7 +68,7 @@ def _position_unit(agents: TrainedAgents, agent: int) -> np.float32:
     if warm_up is None:
         return np.float32(1)
     seed, columns = agents.seeds[agent], spec.orientation_slice
-    units = make_state_encoder(seed, spec.observation_dim, columns, warm_up=warm_up).units
+    units = make_state_encoder(seed, spec.task_dim, columns, warm_up=warm_up).units
     assert units is not None
     return np.float32(units.blocks[1])
 

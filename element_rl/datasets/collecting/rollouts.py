@@ -1,4 +1,4 @@
-"""Acting with policies on frames: every agent for itself, rollout by rollout.
+"""Acting with policies of on-policy runs: every agent for itself, rollout by rollout.
 
 Every agent has one worker, in a process of its own, that acts exactly as in training
 (`acting.rollout_actor`). A part holds whole episodes of one agent with one checkpoint, so that the
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from element_rl.acting.host_ppo import is_ppo
 from element_rl.acting.rollout import Place, Rollout
 from element_rl.acting.rollout_actor import RolloutSettings
 from element_rl.acting.rollout_workers import RolloutWorkers
@@ -33,6 +34,7 @@ from element_rl.storage.files import read_arrays
 PART_STEPS = 2_000  # of an agent, about: what a kill may cost, and what is in memory (14 MB)
 RESTARTS = 3  # how often in a row a worker that fails is started again
 CERTAINTY = 1e6  # logits times this leave the likeliest action only
+PPO_STEPS = 50  # of a rollout, which is nothing to PPO's policies
 
 
 @dataclass
@@ -107,7 +109,9 @@ class RolloutCollection:
         )
 
     def act(self, measure: Measure, after: AfterActing, stop: Callable[[], bool]) -> None:
-        first = Place.first(self._network["hidden_size"])
+        spec = self.agents.spec
+        memory, action_dim = self._memory_size, 0 if spec.chooses else spec.action_dim
+        first = Place.first(memory, action_dim)
         for number, contribution in enumerate(self.contributions):
             unwritten, places = [], {}
             for agent in range(len(self.seeds)):
@@ -129,9 +133,19 @@ class RolloutCollection:
                     yield contribution, self._path(number, agent, part)
 
     @property
-    def _network(self) -> dict[str, Any]:
-        """Settings of the agents' network and rollouts, as in training."""
-        return self.agents.run.config["settings"]["a3c"]
+    def _memory_size(self) -> int:
+        """Units of the agents' LSTM; 0 where they have none."""
+        settings = self.agents.run.config["settings"]
+        if settings.get("agent", "a3c") == "a3c":
+            return int(settings["a3c"]["hidden_size"])
+        return int(settings["ppo"]["memory_size"]) if settings["ppo"]["recurrent"] else 0
+
+    @property
+    def _local_steps(self) -> int:
+        """Steps of a rollout: as in training of A3C, whose policies are drawn by rollouts."""
+        settings = self.agents.run.config["settings"]
+        of_ppo = settings.get("agent", "a3c") == "ppo"
+        return PPO_STEPS if of_ppo else int(settings["a3c"]["local_steps"])
 
     def _act_with(
         self,
@@ -148,7 +162,7 @@ class RolloutCollection:
         acting = {entry.agent for entry in unwritten if entry.steps < total}
 
         def start(agent: int) -> None:
-            steps = min(self._network["local_steps"], total - unwritten[agent].steps)
+            steps = min(self._local_steps, total - unwritten[agent].steps)
             workers.start(agent, 0, policies[agent], steps)
 
         for agent in acting:
@@ -179,8 +193,8 @@ class RolloutCollection:
         settings = RolloutSettings(
             spec,
             env_maker(spec.name, dict(self.agents.env_options)),
-            self._network["local_steps"],
-            self._network["hidden_size"],
+            self._local_steps,
+            self._memory_size,
             {name: array.shape for name, array in policy.items()},
         )
         return RolloutWorkers(settings, self.seeds, 0 if self.workers == 0 else 1, RESTARTS, places)
@@ -220,6 +234,13 @@ def with_certainty(parameters: Mapping[str, np.ndarray]) -> dict[str, np.ndarray
     """The policies [P, ...] with all probability on their likeliest actions; values are left as
     they are."""
     certain = dict(parameters)
+    if is_ppo(parameters):
+        if "log_std" in certain:
+            return certain | {"log_std": np.full_like(certain["log_std"], -CERTAINTY)}
+        last = max(name for name in certain if name.startswith("policy_weight_"))
+        for name in (last, last.replace("weight", "bias")):
+            certain[name] = certain[name] * np.float32(CERTAINTY)
+        return certain
     for name in ("head_weight", "head_bias"):
         if name in certain:
             certain[name] = certain[name].copy()

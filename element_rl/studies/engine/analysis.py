@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from jaxtyping import Float
 
+from element_rl.runs.visits import has_map
 from element_rl.studies.engine.grid import FinishedCell
 from element_rl.studies.engine.maps import visits_map
 from element_rl.studies.engine.results import COUNTED, Curves, Map, Series, Table
@@ -116,7 +117,7 @@ def maps_of(cells: Sequence[FinishedCell]) -> tuple[Map, ...]:
             group=f"{entry.cell.env}: where the agents have been",
         )
         for entry in cells
-        if entry.run.config.get("coverage_bounds") and entry.checkpoints()
+        if has_map(entry.run.config) and entry.checkpoints()
     )
 
 

@@ -18,8 +18,11 @@ from pathlib import Path
 from element_rl.runs.stopping import INTERRUPTED, stop_signals
 from element_rl.runs.watching import Interrupted
 from element_rl.storage.files import read_json_object, write_json
+from element_rl.storage.settings import settings_from_json
 from element_rl.studies.engine.grid import FAILURE, Cell, cell_folder, is_done
-from element_rl.studies.engine.jobs import job_from_json, job_to_json, perform
+from element_rl.studies.engine.jobs import job_from_json, job_to_json, perform, runs_of
+from element_rl.tracking.processes import tracked
+from element_rl.tracking.settings import NOT_TRACKED, Tracking
 
 CELL = "cell.json"
 LOG = "cell.log"  # what the attempt printed, with tracebacks
@@ -28,11 +31,12 @@ PATIENCE = 60.0  # seconds for a process that was training here and is writing i
 LONGEST_REASON = 500  # characters: some errors come with a page
 
 
-def prepare(out: Path, cell: Cell) -> Path:
+def prepare(out: Path, cell: Cell, tracking: Tracking = NOT_TRACKED) -> Path:
     """The cell's folder, with a note of what to run there."""
     folder = cell_folder(out, cell)
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / CELL, {"env": cell.env, "method": cell.method, **job_to_json(cell.config)})
+    job = {"env": cell.env, "method": cell.method, **job_to_json(cell.config)}
+    write_json(folder / CELL, job | {"tracking": tracking})
     return folder
 
 
@@ -45,7 +49,11 @@ def attempt(
         return
     (folder / FAILURE).unlink(missing_ok=True)
     try:
-        perform(job_from_json(read_json_object(folder / CELL)), folder, stop, patience)
+        cell = read_json_object(folder / CELL)
+        job, tracking = job_from_json(cell), settings_from_json(Tracking, cell.get("tracking", {}))
+        with tracked(tracking, runs_of(job, folder)) as trackers:
+            perform(job, folder, stop, patience)
+            trackers.complete()
     except Interrupted:
         raise
     except Exception as error:

@@ -27,7 +27,12 @@ from element_rl.envs.spec import EnvSpec, coverage_cell
 from element_rl.runs.folder import RunFolder
 from element_rl.runs.kinds import kind_of
 from element_rl.storage.settings import settings_from_json
-from element_rl.training.off_policy.config import ExploreConfig, config_from_json, parsed_options
+from element_rl.training.off_policy.config import (
+    ExploreConfig,
+    config_from_json,
+    described,
+    parsed_options,
+)
 from element_rl.training.on_policy.config import OnPolicyConfig, env_options
 
 
@@ -92,6 +97,5 @@ def map_cells(run: RunFolder, positions: Float[np.ndarray, "T 2"]) -> Integer[np
     if kind_of_run(run) is FRAMES:
         config = settings_from_json(OnPolicyConfig, settings)
         return coverage_cell(describe(config.env, **env_options(config)), positions)
-    explored = config_from_json(settings)
-    spec = describe(explored.env, **parsed_options(explored))
+    spec = described(settings, parsed_options(config_from_json(settings)))
     return np.asarray(coverage_cell(spec, positions))

@@ -11,12 +11,12 @@ from element_rl.acting.episode import record_paths
 from element_rl.acting.evaluator import Evaluator, workers_for
 from element_rl.acting.processes import SharedArrays
 from element_rl.acting.rollout_actor import RolloutActor, RolloutSettings, parameter_key
-from element_rl.envs.make import describe, env_maker
+from element_rl.envs.make import env_maker
 from element_rl.runs.folder import RunFolder
 from element_rl.storage.files import read_arrays, write_arrays
 from element_rl.storage.settings import settings_from_json
 from element_rl.studies.engine.environments import FRAMES, kind_of_run
-from element_rl.training.off_policy.config import config_from_json, parsed_options
+from element_rl.training.off_policy.config import config_from_json, described, parsed_options
 from element_rl.training.on_policy.config import OnPolicyConfig, env_options, resolved
 
 Positions = Float[np.ndarray, "_ _"]  # of an episode
@@ -51,7 +51,7 @@ def act_on_vectors(run: RunFolder, steps: Sequence[int], agent: int, samples: in
     options = parsed_options(config)
     workers = workers_for(len(steps), len(steps) * samples)
     together = max(workers, 1)
-    act = partial(record_paths, describe(config.env, **options), samples)
+    act = partial(record_paths, described(run.config["settings"], options), samples)
     with Evaluator(config.env, options, workers, run=act) as evaluator:
         for batch in (steps[begin : begin + together] for begin in range(0, len(steps), together)):
             policies = [run.load_policy(step) for step in batch]
@@ -79,7 +79,7 @@ def act_on_frames(run: RunFolder, steps: Sequence[int], agent: int, samples: int
             arrays[parameter_key(name)][...] = array
         # No worker had this number, so that these episodes are none of those that were learned
         # from.
-        worker = config.workers + 1 + step
+        worker = config.num_workers + 1 + step
         actor = RolloutActor(settings, config.seed + agent, worker, None, arrays)
         try:
             yield step, _episodes_of_rollouts(actor, arrays, config.a3c.local_steps, samples)

@@ -12,6 +12,7 @@ it once, and a cell whose settings have changed is another cell. Settings name t
 by their folders, as `../NAME`: a digest therefore tells of all that went before, and of no place.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -19,10 +20,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from element_rl.agents.sac import SACConfig
+from element_rl.envs.robots import robot_of
+from element_rl.rewards.expression import names_in
+from element_rl.rewards.making import is_own_reward
 from element_rl.runs.folder import RunFolder
 from element_rl.storage.files import read_json_object, to_json
 from element_rl.studies.engine.environments import shows_frames
@@ -35,19 +40,28 @@ from element_rl.studies.engine.jobs import (
     sees_frames,
 )
 from element_rl.studies.engine.results import CellRecord, Curves, Map, Paths, Scatter, Table
+from element_rl.training.finetune import FinetuneConfig
 from element_rl.training.off_policy.config import ExploreConfig, usual_units
+from element_rl.training.offline.config import OfflineConfig
 from element_rl.training.on_policy.config import OnPolicyConfig
 
-# Settings that older cells do not have: while they have their defaults they change no cell's name.
-NEWER: dict[type[Job], tuple[str, ...]] = {
+# Settings that older cells do not have, those of learners too: while they have their defaults they
+# change no cell's name.
+NEWER: dict[type, tuple[str, ...]] = {
     ExploreConfig: (
-        *("extrinsic_weight", "position", "bounds", "envs_per_agent", "agent", "td3"),
+        *("extrinsic_weight", "position", "bounds", "cell_size", "envs_per_agent", "agent", "td3"),
+        *("dqn", "devices"),
         *("state_units", "physics", "updates_per_step", "batch_size", "remember", "own_episode"),
-        *("falls", "tell_position", "inputs", "pool"),
+        *("falls", "tell_position", "inputs", "pool", "env_timeout"),
     ),
+    OnPolicyConfig: ("agent", "ppo", "envs_per_agent", "position", "bounds", "state_units"),
+    OfflineConfig: ("td3_bc", "iql"),
+    FinetuneConfig: ("dqn",),
+    SACConfig: ("layer_norm", "policy_delay"),
 }
 # Seeds from here on are for reporting only: nothing is chosen by what they show.
 REPORT_SEEDS = 1_000
+FOUND = "found"  # a position that is looked for, in the name of a cell
 FAILURE = "failure.json"  # in a cell's folder: why its last attempt ended
 
 
@@ -167,6 +181,14 @@ class Findings:
     scatters: tuple[Scatter, ...] = ()
 
 
+class Score(NamedTuple):
+    """What the leaderboard of a study compares."""
+
+    measure: str  # in words
+    column: str  # of the metrics: the curve
+    of: Callable[[FinishedCell], Sequence[float]]  # of a cell, a number per seed
+
+
 @dataclass(frozen=True)
 class Study:
     """An experiment. `cells_of` makes the grid of an environment at a scale; `analyse` gets the
@@ -182,6 +204,10 @@ class Study:
     needs_map: bool = False
     # methods by which all others are measured: in the grid whatever else is chosen
     references: tuple[str, ...] = ()
+    # the cell of any reward, also one of the user's own, where the study can have it as a method
+    reward_cell: Callable[[str, str, Scale], Cell] | None = None
+    # by what its methods are compared on a leaderboard, where it has one
+    score: Score | None = None
 
     def cells(self, scale: Scale) -> list[Cell]:
         """The grid of all environments of a scale."""
@@ -199,19 +225,45 @@ def with_needs(cells: Sequence[Cell]) -> list[Cell]:
 
 def _digested(job: Job) -> dict[str, Any]:
     """The settings that a cell's name tells of."""
-    newer = NEWER.get(type(job), ())
     if isinstance(job, ExploreConfig | OnPolicyConfig):
         # What older cells do not say, they have otherwise: another name again.
         job = job.as_written()
     if isinstance(job, ExploreConfig) and usual_units(job.env) == "calibrated":
         # Older cells there are raw: another name, or they would be taken for these.
         job = dataclasses.replace(job, state_units=job.state_units or "calibrated")
-    settings = dataclasses.asdict(job)
+    if isinstance(job, ExploreConfig) and not job.position and robot_of(job.env) is None:
+        job = dataclasses.replace(job, position=(FOUND,))  # older cells had none there
+    if isinstance(job, OnPolicyConfig):
+        job = dataclasses.replace(job, workers=job.num_workers)  # which older cells say
+    settings = _without_newer(job)
+    if source := reward_source(getattr(job, "reward", "")):
+        settings["reward_source"] = source  # the same file with other code is another cell
+    return settings
+
+
+def _without_newer(settings: Any) -> dict[str, Any]:
+    """Settings by name, those of learners too, without newer ones that have their defaults."""
+    newer = NEWER.get(type(settings), ())
+    kept = [
+        entry.name
+        for entry in dataclasses.fields(settings)
+        if entry.name not in newer or not has_default(settings, entry.name)
+    ]
+    values = {name: getattr(settings, name) for name in kept}
     return {
-        name: value
-        for name, value in settings.items()
-        if name not in newer or not _unset(job, name)
+        name: _without_newer(value) if dataclasses.is_dataclass(value) else value
+        for name, value in values.items()
     }
+
+
+def reward_source(reward: str) -> str:
+    """The code of the rewards that are functions of the user's own; empty where none is, and where
+    it cannot be read, as whoever makes the reward will say."""
+    named = [name for name in names_in(reward) if is_own_reward(name)] if reward else []
+    files = dict.fromkeys(Path(name.rpartition(":")[0]) for name in named)
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        return "\n\n".join(f"# {file.name}\n{file.read_text(encoding='utf-8')}" for file in files)
+    return ""
 
 
 def results_folder(out: Path, study: Study, cells: Sequence[Cell]) -> Path:
@@ -278,7 +330,7 @@ def steps_done(folder: Path, steps: int) -> int:
         return 0
 
 
-def _unset(config: Any, name: str) -> bool:
+def has_default(config: Any, name: str) -> bool:
     """Whether a setting has its default."""
     field = next(field for field in dataclasses.fields(config) if field.name == name)
     made = field.default_factory

@@ -24,6 +24,7 @@ from element_rl.datasets.minari_folders import dataset_folder
 from element_rl.runs.folder import RunFolder
 from element_rl.runs.provenance import commit, hardware, versions
 from element_rl.storage.settings import settings_from_json
+from element_rl.tracking.processes import TrackedRun, finetuned_runs
 from element_rl.training.encoder.config import PretrainConfig, processes
 from element_rl.training.encoder.pretrain import (
     create_encoder_run,
@@ -88,7 +89,7 @@ def environments_of(job: Job, agents: int) -> int:
     """Environments that step at the same time, each in a process of its own."""
     if isinstance(job, PretrainConfig):
         return max(processes(job), 1)
-    return agents * max(job.workers, 1) if isinstance(job, OnPolicyConfig) else agents
+    return agents * max(job.num_workers, 1) if isinstance(job, OnPolicyConfig) else agents
 
 
 def is_preparation(job: Job) -> bool:
@@ -107,6 +108,15 @@ def job_to_json(job: Job) -> dict[str, Any]:
 
 def job_from_json(values: Mapping[str, Any]) -> Job:
     return settings_from_json(KINDS[values["kind"]], values["config"])
+
+
+def runs_of(job: Job, folder: Path) -> list[TrackedRun]:
+    """The runs that a job trains in its folder; a dataset is none."""
+    if isinstance(job, CollectConfig):
+        return []
+    if isinstance(job, FinetuneConfig) and job.compare:
+        return finetuned_runs(folder)
+    return [TrackedRun(folder)]
 
 
 def perform(job: Job, folder: Path, stop: Callable[[], bool], patience: float) -> None:

@@ -9,6 +9,7 @@ from element_rl.envs.spec import CELLS_PER_AXIS
 from element_rl.plots.planes import axis_labels, coverage_start, equal_scales
 from element_rl.plots.style import steps_text
 from element_rl.runs.folder import RunFolder
+from element_rl.runs.visits import bounds_of, picture, window_of
 from element_rl.studies.engine.results import Frame, Map, PathGroup, Paths
 
 MOST_FRAMES = 10  # of a map
@@ -26,6 +27,8 @@ def visits_map(
 ) -> Map:
     """Visits per cell up to each of some checkpoints of a run, of some seeds (all) together."""
     config = run.config
+    window = window_of(config, run.load_visits(steps[-1]))
+    bounds = bounds_of(config, window)
     chosen = np.linspace(0, len(steps) - 1, min(MOST_FRAMES, len(steps))).astype(int)
     x_label, y_label = axis_labels(config)
     return Map(
@@ -33,14 +36,19 @@ def visits_map(
         title=title,
         x_label=x_label,
         y_label=y_label,
-        bounds=tuple(tuple(map(float, bound)) for bound in config["coverage_bounds"]),  # type: ignore[arg-type]
-        shape=tuple(config.get("coverage_cells", (CELLS_PER_AXIS, CELLS_PER_AXIS))),
+        bounds=tuple(tuple(map(float, bound)) for bound in bounds),  # type: ignore[arg-type]
+        shape=tuple(config.get("coverage_cells", (CELLS_PER_AXIS, CELLS_PER_AXIS)))
+        if window is None
+        else window.shape,
         frames=tuple(
-            Frame.of(f"{steps_text(step)} steps", run.load_visits(step)[seeds].sum(axis=0))
+            Frame.of(
+                f"{steps_text(step)} steps",
+                picture(run.load_visits(step), window)[seeds].sum(axis=0),
+            )
             for step in (steps[index] for index in np.unique(chosen))
         ),
         value_label=value_label,
-        equal_scales=equal_scales(config),
+        equal_scales=equal_scales(config, bounds),
         start=_start(run),
         group=group,
     )

@@ -5,11 +5,15 @@ import dataclasses
 
 from element_rl.encoders.stdim import NetworkConfig
 from element_rl.envs.names import MARIO
+from element_rl.rewards import NAMES, TRAINING_NAMES, check_name
+from element_rl.rewards.expression import parsed
 from element_rl.studies.engine.environments import kind_of_environment
 from element_rl.studies.engine.grid import Cell, Scale
 from element_rl.training.encoder.config import PretrainConfig
+from element_rl.training.off_policy.config import ELEMENTS
 
 ROBOTS = ("Ant-v5", "Hopper-v5", "Walker2d-v5")
+TRAINING_ONLY = tuple(set(TRAINING_NAMES) - set(NAMES))  # no rewards of the registry
 BASELINES = ("rnd", "ngu", "re3", "rise")
 # A random policy that keeps its actions for a while gets further, and its encoder knows more of
 # positions (docs/encoder.md).
@@ -103,6 +107,15 @@ def baseline_cell(env: str, name: str, scale: Scale, **settings: object) -> Cell
     """A cell of another method, its reward scaled as its learner needs it."""
     scaled = kind_of_environment(env).baseline_settings
     return cell_of(env, name, scale, reward=name, **scaled, **settings)
+
+
+def reward_cell(env: str, name: str, scale: Scale) -> Cell:
+    """A cell of any reward, named as on the command line: one of the library's, a function in a
+    file, or a sum. What has no scale of its own is scaled as its learner needs it."""
+    check_name(name, TRAINING_NAMES)
+    if name in ELEMENTS or name in TRAINING_ONLY or parsed(name).name is None:
+        return cell_of(env, name, scale, reward=name)
+    return baseline_cell(env, name, scale)
 
 
 def baseline_cells(env: str, scale: Scale) -> list[Cell]:

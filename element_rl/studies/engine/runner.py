@@ -39,6 +39,7 @@ from element_rl.studies.engine.jobs import is_preparation
 from element_rl.studies.engine.results import Results
 from element_rl.studies.engine.so_far import so_far
 from element_rl.studies.report import write_everything
+from element_rl.tracking.settings import NOT_TRACKED, Tracking
 
 POLL_SECONDS = 0.5
 # what JAX takes of a GPU's memory at once; three quarters, if not told
@@ -149,10 +150,13 @@ def run_cells(
     executor: Executor,
     watch: Watcher,
     stop: Callable[[], bool] = lambda: False,
+    tracking: Tracking = NOT_TRACKED,
 ) -> bool:
     """Run what is not done, each cell after those it needs; whether it was all attempted, that is,
     not stopped."""
-    folders = {prepare(out, cell): cell for cell in cells if not is_done(cell_folder(out, cell))}
+    folders = {
+        prepare(out, cell, tracking): cell for cell in cells if not is_done(cell_folder(out, cell))
+    }
     waiting = list(folders)
     for folder in waiting:
         (folder / FAILURE).unlink(missing_ok=True)  # of an earlier attempt

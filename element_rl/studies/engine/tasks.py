@@ -21,6 +21,7 @@ from element_rl.studies.engine.methods import BASELINES, ROBOTS, baseline_cell, 
 from element_rl.training.finetune import FinetuneConfig
 from element_rl.training.finetune.settings import REWARD_SCALES
 from element_rl.training.offline import OfflineConfig
+from element_rl.training.offline.algorithms import AlgorithmName, form_of
 
 EXPLORERS = ("element", *BASELINES)
 RANDOM = "random"
@@ -132,11 +133,12 @@ def _with_steps(env: str, steps: int, scale: Scale) -> Scale:
 def with_learning(
     scale: Scale,
     conservative_weight: float | None = None,
+    algorithm: AlgorithmName | None = None,
     anchor: float | None = None,
     anchor_halflife: float | None = None,
 ) -> Scale:
-    """The scale with other settings of those who learn the tasks: from data (CQL), or on from a
-    policy (SAC)."""
+    """The scale with other settings of those who learn the tasks: from data (CQL, or another
+    algorithm), or on from a policy (SAC)."""
     given = {"anchor": anchor, "anchor_halflife": anchor_halflife}
     finetune = {name: value for name, value in given.items() if value is not None}
     if finetune and any(kind_of_environment(env) is FRAMES for env in scale.envs):
@@ -149,6 +151,8 @@ def with_learning(
     # says what is wrong with them
     FinetuneConfig(Path(), anchor=anchor or 0.0, anchor_halflife=anchor_halflife)
     scale = dataclasses.replace(scale, finetune_options=finetune)
+    if algorithm is not None:
+        scale = _with_algorithm(scale, algorithm, conservative_weight)
     if conservative_weight is None:
         return scale
     if not conservative_weight >= 0:
@@ -158,6 +162,26 @@ def with_learning(
     )
     scale = _weighted(scale, VECTORS.offline_learner, conservative_weight)
     return dataclasses.replace(scale, screens=screens)
+
+
+def _with_algorithm(
+    scale: Scale, algorithm: AlgorithmName, conservative_weight: float | None
+) -> Scale:
+    """The scale with another algorithm that learns offline, where it can."""
+    if conservative_weight is not None and algorithm != "cql":
+        raise ValueError(
+            f"--conservative-weight is of CQL, not of {algorithm}: leave one of the two out."
+        )
+    for env in scale.envs:
+        # says where it cannot
+        form_of(algorithm, discrete=kind_of_environment(env) is FRAMES)
+    chosen = {"algorithm": algorithm}
+    screens = scale.screens and dataclasses.replace(
+        scale.screens, offline_options={**scale.screens.offline_options, **chosen}
+    )
+    return dataclasses.replace(
+        scale, screens=screens, offline_options={**scale.offline_options, **chosen}
+    )
 
 
 def _weighted(scale: Scale, learner: str, weight: float) -> Scale:

@@ -217,7 +217,7 @@ def test_policies_of_td3_fit_too(run: RunFolder) -> None:
     noise = {"exploration_noise": np.full(len(SEEDS), 0.1, np.float32)}
     agents = agents_of(run, (), of_the_task=True)
     agents.refuse_policy(policy | narrow | noise)
-    with pytest.raises(ValueError, match="act with 1 numbers, but Hopper-v5"):
+    with pytest.raises(ValueError, match="act with 1, but Hopper-v5"):
         agents.refuse_policy(policy | narrow)
 
 

@@ -146,7 +146,7 @@ def test_sentences(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "keeps no replay" in said(from_replay=True)
     assert "cannot be used with --from-replay" in said(from_replay=True, deterministic=True)
     wider = ("exclude_current_positions_from_observation=false",)
-    assert "observe 11 and act with 3 numbers" in said(env_options=wider)
+    assert "observe 11 numbers and act with 3" in said(env_options=wider)
     assert not list(tmp_path.glob("hopper/*"))
     assert not list(tmp_path.glob("hopper/.*"))
 
