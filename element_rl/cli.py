@@ -24,16 +24,19 @@ NOBODY_READS = 141
 COMMANDS = {
     "explore": "train agents that explore, without any task reward",
     "evaluate": "act with the policies of a run's checkpoints and measure what they do",
+    "watch": "follow runs on a page in the browser while they train",
     "plot": "draw the figures of one or more runs",
     "collect": "make a dataset of what the policies of a run do",
     "offline": "learn a task from datasets, without acting",
     "finetune": "go on with the policies of a run, on a task",
     "pretrain-encoder": "train an encoder of an environment's images, for its explorers",
-    "on-policy": "train explorers of an environment that shows images, with A3C",
+    "on-policy": "train explorers from rollouts: A3C on images, PPO on any environment",
     "mario": "the same on Super Mario Bros 1-1",
     "maze": "see the method on a small maze, in under a minute",
     "study": "run an experiment of the paper, from nothing to a report",
     "report": "write the page of a run, or of a study again",
+    "push": "put a run or a dataset on the Hugging Face hub, or into a folder",
+    "pull": "get a run or a dataset from there, checked file by file",
     "doctor": "check the installation, and whether a bonus works on an environment or in a run",
 }
 

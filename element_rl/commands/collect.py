@@ -39,6 +39,11 @@ def main(arguments: list[str]) -> int:
         f"{about['total_steps']:,} steps, {about['total_episodes']:,} episodes, "
         f"{about['dataset_size']:,} MB"
     )
+    holds = about["element_rl"]
+    if "coverage" in holds:
+        print(f"{holds['coverage']:,} cells of the map are covered.")
+    if "upright_share" in holds:
+        print(f"The robot is upright after {holds['upright_share']:.1%} of the steps.")
     print(f"Dataset: {folder}")
     if config.export is not None:
         print(f"Export: {folder.with_name(f'{folder.name}.{config.export}')}")

@@ -25,7 +25,9 @@ class Doctor:
 
     # Gymnasium environment to try the bonus on, or the folder of a run.
     target: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="[ENV|RUN]")]] = "PointMaze"
-    # Bonus to try: element, element-paper, rnd, ngu, re3, rise, apt, icm, e3b, or FILE.py:FUNCTION.
+    # Bonus to try: element, element-paper, rnd, ngu, re3, rise, apt, icm, e3b, disagreement, ride,
+    # noveld, pseudo-counts, etd, rle, metra, FILE.py:FUNCTION, or a sum of weighted products of
+    # these, such as 'element + 0.5*rnd'.
     reward: str = "element"
     # Settings of the bonus as NAME=VALUE pairs, e.g. lifelong_weight=1.0. (default: none)
     reward_options: tuple[str, ...] = ()
@@ -84,7 +86,7 @@ def _parts(args: Doctor) -> Iterator[tuple[str, Iterator[Finding]]]:
         args.seed,
         _position(args.position),
         named_values("--env-options", args.env_options, "terminate_when_unhealthy=false"),
-        named_values("--reward-options", args.reward_options, "lifelong_weight=1.0"),
+        named_values("--reward-options", args.reward_options, "lifelong_weight=1.0", dotted=True),
     )
     trial = Trial(settings)
     yield "Installation", check_installation(args.out)

@@ -31,6 +31,8 @@ class Evaluate:
     checkpoint: int | None = None
     # Write an mp4 of one episode of the last policy evaluated.
     video: bool = False
+    # Write the mp4 with a random policy beside it, in the same environment.
+    beside_random: bool = False
     # Folder to write to. (default: RUN/evaluation)
     out: Path | None = None
     # Processes that act; 0 acts in the command's own process.
@@ -52,8 +54,15 @@ def main(arguments: list[str]) -> int:
             watch=watch,
         )
     evaluation_table(result)
-    if args.video:
+    if args.video or args.beside_random:
         with bar_or_lines(Console(), Bar("frames"), name="film") as watch:
-            path = film(run, args.deterministic, args.checkpoint, args.out, watch)
+            path = film(
+                run,
+                args.deterministic,
+                args.checkpoint,
+                args.out,
+                watch,
+                beside_random=args.beside_random,
+            )
         print(f"Video: {path}")
     return 0

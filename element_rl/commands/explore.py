@@ -3,18 +3,24 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 from rich.console import Console
 
+from element_rl.commands import on_policy
 from element_rl.commands.bars import Bar, bar_or_lines
+from element_rl.commands.handing_over import for_images, for_on_policy
 from element_rl.commands.next_steps import say_next_steps
 from element_rl.commands.summaries import summary_table
 from element_rl.commands.training import TrainingCommand, counted, default_folder, run_training
+from element_rl.envs.make import ImagesShownError
 from element_rl.envs.robots import can_fall
+from element_rl.envs.spec import EnvSpec
 from element_rl.evaluate import evaluate, film
+from element_rl.rewards.expression import names_in
 from element_rl.runs.folder import RunError, RunFolder
+from element_rl.tracking.settings import NOT_TRACKED, Tracking
 from element_rl.training.off_policy.config import (
     ELEMENTS,
     ExploreConfig,
@@ -25,7 +31,7 @@ from element_rl.training.off_policy.config import (
 from element_rl.training.off_policy.explore import explore
 from element_rl.training.off_policy.launch import create_run, reopen_run
 
-FILMED_STEPS = 4  # steps of a robot between two frames of the film at the end of a run
+FILM_FRAMES = 250  # of the film at the end of a run: eight seconds, whatever the episode's length
 EPISODES_DRAWN = 2  # per checkpoint and seed, in the figure of trajectories at the end of a run
 FALLS = {  # what is said of falls that do other than in the paper
     "ignore": "Falling does not end an episode (--falls end: the paper's form; reset).",
@@ -58,12 +64,21 @@ class Explore:
     resume: Path | None = None
     # Act with the checkpoint policies and draw figures at the end.
     figures: bool = True
-    # Film one episode of the last policy at the end, where the environment can be rendered.
+    # Film one episode of the last policy beside a random policy at the end, where the environment
+    # can be rendered.
     video: bool = False
+    # Trackers that the run is sent to.
+    tracking: Annotated[Tracking, tyro.conf.arg(name="")] = NOT_TRACKED
 
 
 def main(arguments: list[str]) -> int:
-    return run_training(COMMAND, arguments, "element explore")
+    handed_over = for_on_policy(arguments)
+    if handed_over is None:
+        try:
+            return run_training(COMMAND, arguments, "element explore")
+        except ImagesShownError:
+            handed_over = for_images(arguments)
+    return on_policy.main(handed_over)
 
 
 def _refuse_elements_own(config: ExploreConfig, arguments: Sequence[str]) -> None:
@@ -71,7 +86,7 @@ def _refuse_elements_own(config: ExploreConfig, arguments: Sequence[str]) -> Non
     every run's.)"""
     given = (argument.partition("=")[0].replace("_", "-") for argument in arguments)
     unused = next((option for option in given if option in ELEMENTS_OWN), None)
-    if config.reward != "element" and unused:
+    if "element" not in names_in(config.reward) and unused:
         raise ValueError(
             f"{unused} is a setting of ELEMENT and means nothing to the reward {config.reward!r}: "
             "leave it out."
@@ -85,12 +100,18 @@ def _title(given: ExploreConfig, settings: Resolved) -> list[str]:
         f"[bold]{config.env}[/bold], reward {config.reward}, {config.steps:,} steps × "
         f"{counted(config.seeds, 'seed')}"
     )
+    if given.agent is None and settings.spec.chooses:
+        lines.append(
+            f"DQN learns: an action is one of {settings.spec.actions} choices (--agent ppo: PPO)."
+        )
+    if settings.spec.left_out:
+        lines.append(left_out_note(settings.spec))
     if config.last_step != config.steps:
         lines.append(
             f"The run ends at step {config.last_step:,}, with a whole chunk: it goes in chunks of "
             f"{config.chunk_steps} (--chunk-steps)."
         )
-    if config.reward in ELEMENTS:
+    if not set(names_in(config.reward)).isdisjoint(ELEMENTS):
         lines.append(_windows(config))
     if config.inputs == "state":
         lines.append(
@@ -105,6 +126,12 @@ def _title(given: ExploreConfig, settings: Resolved) -> list[str]:
     if config.falls in FALLS and can_fall(config.env):
         lines.append(FALLS[config.falls])
     return lines
+
+
+def left_out_note(spec: EnvSpec) -> str:
+    """What of an environment's observations agents do not see."""
+    kind = "one image" if spec.sees_frames else "numbers"
+    return f"Of the observations, {', '.join(spec.left_out)} is left out: agents see {kind}."
 
 
 def _windows(config: ExploreConfig) -> str:
@@ -133,21 +160,21 @@ def _draw(settings: Resolved, run: RunFolder) -> list[Path]:
 
 
 def _film(settings: Resolved, run: RunFolder) -> None:
-    """A film at the end of a run; where none can be rendered a sentence says so, and the run is
-    done all the same."""
+    """A film beside a random policy at the end of a run; where none can be rendered a sentence says
+    so, and the run is done all the same."""
     if settings.config.reward == "random":
         return
     try:
         with bar_or_lines(Console(), Bar("frames"), name="film") as watch:
-            path = film(run, watch=watch, spec=settings.spec, every=FILMED_STEPS)
+            every = max(settings.spec.max_episode_steps // FILM_FRAMES, 1)
+            path = film(run, watch=watch, spec=settings.spec, every=every, beside_random=True)
     except RunError as error:
         print(error)
     else:
         print(f"Video: {path}")
 
 
-def _show(run: RunFolder, summary: dict[str, Any]) -> None:
-    summary_table(summary)
+def _say_last(run: RunFolder) -> None:
     print(f"Run: {run.path}")
     say_next_steps(run)
 
@@ -165,8 +192,9 @@ COMMAND = TrainingCommand(
     title=_title,
     bars=BAR,
     draw=_draw,
-    show=_show,
+    show=lambda run, summary: summary_table(summary),
     film=_film,
+    say_last=_say_last,
     resolve=resolved,
     last_step=lambda settings: settings.config.last_step,
     check=_refuse_elements_own,

@@ -6,23 +6,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import tyro
 from rich.console import Console
 from rich.table import Table
 
 from element_rl.agents.a3c import A3CConfig
+from element_rl.agents.dqn import DQNConfig
 from element_rl.agents.sac import SACConfig
 from element_rl.agents.td3 import TD3Config
 from element_rl.commands.bars import Bar, bars_or_lines
+from element_rl.commands.finetuned_steps import finetuned_steps
+from element_rl.commands.next_steps import say_steps
 from element_rl.commands.options import read_options
 from element_rl.commands.summaries import mean_and_range
-from element_rl.commands.training import counted, saved, until_stopped
+from element_rl.commands.training import counted, saved, tracking_words, until_stopped
 from element_rl.runs.folder import RunError, RunFolder
 from element_rl.runs.stopping import INTERRUPTED
 from element_rl.runs.watching import Progress
 from element_rl.storage.files import read_json_object
 from element_rl.storage.settings import settings_from_json
+from element_rl.tracking.processes import TrackedRun, finetuned_runs, tracked
+from element_rl.tracking.settings import NOT_TRACKED, Tracking, require_installed
 from element_rl.training.finetune.comparison import number_text
 from element_rl.training.finetune.config import FinetuneConfig
 from element_rl.training.finetune.tasks import task_of
@@ -31,14 +35,17 @@ from element_rl.training.finetune.training import (
     steps_finished,
     stored_transfer,
 )
-from element_rl.training.off_policy.config import ExploreConfig
-from element_rl.training.on_policy.config import OnPolicyConfig
 
 STEPS = Bar("steps", ("return {extrinsic_return:,.2f}",))
 BARS = {"choosing": STEPS._replace(unit="episodes"), "transferred": STEPS, "from scratch": STEPS}
 STAGES = {"scratch": "from scratch"}  # stage of `finetune` → name of its bar, where they differ
 NO_RUN = Path("RUN")  # stands where none was named, as the help text shows it
-LEARNERS: dict[str, type[Any]] = {"sac": SACConfig, "td3": TD3Config, "a3c": A3CConfig}
+LEARNERS: dict[str, type[Any]] = {
+    "sac": SACConfig,
+    "td3": TD3Config,
+    "dqn": DQNConfig,
+    "a3c": A3CConfig,
+}
 AS_IN_THE_RUN = dict.fromkeys(LEARNERS.values(), "as in the run")
 
 
@@ -60,22 +67,30 @@ class FinetuneCommand:
     sac: SACConfig = field(default_factory=SACConfig)
     # The learner of robots that explored with TD3.
     td3: TD3Config = field(default_factory=TD3Config)
+    # The learner of runs of DQN, whose actions are a choice.
+    dqn: DQNConfig = field(default_factory=DQNConfig)
     # The learner on screens, asynchronous advantage actor-critic.
     a3c: A3CConfig = field(default_factory=A3CConfig)
+    # Trackers that the run is sent to.
+    tracking: Annotated[Tracking, tyro.conf.arg(name="")] = NOT_TRACKED
 
 
 def main(arguments: list[str]) -> int:
     command = _parsed(arguments)
     config = command.config
+    require_installed(command.tracking.track)
     folder = command.resume or command.out or _default_folder(config)
     task = task_of(config).settings
+    runs = finetuned_runs(folder) if config.compare else [TrackedRun(folder)]
     resumes = command.resume is not None or stored_transfer(folder) is not None
     if resumes and (done := steps_finished(config, folder)) >= task.steps:
         print(
             f"{folder} is finished at step {done:,}; to train for longer, choose another --out and "
             "--steps."
         )
-        _show(config, task, folder, read_json_object(folder / "summary.json"), fresh=False)
+        with tracked(command.tracking, runs) as trackers:
+            _show(config, folder, read_json_object(folder / "summary.json"), fresh=False)
+            trackers.complete()
         return 0
     console = Console()
     scratch = ", then as many from scratch" if config.compare else ""
@@ -94,12 +109,15 @@ def main(arguments: list[str]) -> int:
     def stopped(step: int) -> str:
         if stored_transfer(folder) is None:
             return "Stopped while choosing; nothing was written. Begin again with the same command."
-        return f"Stopped at step {step:,}. Continue with: element finetune --resume {folder}"
+        again = f"--resume {folder}{tracking_words(command.tracking)}"
+        return f"Stopped at step {step:,}. Continue with: element finetune {again}"
 
-    summary = until_stopped(train, bars_or_lines(console, BARS), stopped)
-    if summary is None:
-        return INTERRUPTED
-    _show(config, task, folder, summary)
+    with tracked(command.tracking, runs) as trackers:
+        summary = until_stopped(train, bars_or_lines(console, BARS), stopped)
+        if summary is None:
+            return INTERRUPTED
+        _show(config, folder, summary)
+        trackers.complete()
     return 0
 
 
@@ -150,11 +168,7 @@ def _default_folder(config: FinetuneConfig) -> Path:
 
 
 def _show(
-    config: FinetuneConfig,
-    task: ExploreConfig | OnPolicyConfig,
-    folder: Path,
-    summary: dict[str, Any],
-    fresh: bool = True,
+    config: FinetuneConfig, folder: Path, summary: dict[str, Any], fresh: bool = True
 ) -> None:
     """What came of it; the figure of a run that is not `fresh` is drawn only if it is not there."""
     from element_rl.plots.transfer import transfer_curves
@@ -171,29 +185,7 @@ def _show(
         print(f"Final return {_numbers(summary['extrinsic_return'])}")
     print(f"Figure: {folder / 'figures' / 'transfer.png'}")
     print(f"Fine-tuning: {folder}")
-    final = (
-        summary["transferred"]["final_return"] if config.compare else summary["extrinsic_return"]
-    )
-    if (
-        config.anchor == 0
-        and isinstance(task, ExploreConfig)
-        and (lost := _lost(summary["zero_shot_return"], final))
-    ):
-        print(
-            f"{lost} --anchor 1 --anchor-halflife {max(config.steps // 10, 1)} would hold the "
-            "actors near it."
-        )
-
-
-def _lost(zero_shot: Sequence[float], final: Sequence[float | None]) -> str:
-    """A sentence, if most agents end with less than they could do before they learned anything of
-    the task."""
-    less = [end is not None and end < start for start, end in zip(zero_shot, final, strict=True)]
-    return (
-        f"{sum(less)} of {len(less)} agents can do less now than the policy they began with."
-        if np.mean(less) > 0.5
-        else ""
-    )
+    say_steps(finetuned_steps(config, folder, summary))
 
 
 def _comparison_table(summary: dict[str, Any]) -> Table:

@@ -1,10 +1,16 @@
-"""What to do with a run of `explore` that is done: commands that work on it, printed at its end."""
+"""What to do with a run that is done: commands that work on it, printed at its end.
+
+`next_steps` has those of `explore`; `offline_steps` and `finetuned_steps` those that follow from
+what those runs have measured."""
 
 import contextlib
 import importlib.util
 import re
 import shlex
 import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
 
 import gymnasium
 from gymnasium.envs.registration import load_env_creator
@@ -17,9 +23,15 @@ COLLECTED_STEPS = 10_000
 
 
 def say_next_steps(run: RunFolder) -> None:
-    """Prints the commands, each with what it does: beside it, or below where the terminal is too
-    narrow for that."""
-    steps = next_steps(run)
+    """Prints what can be done with a run of `explore`."""
+    say_steps(next_steps(run))
+
+
+def say_steps(steps: Mapping[str, str]) -> None:
+    """Prints commands, each with what it does: beside it, or below where the terminal is too narrow
+    for that. Nothing where there are none."""
+    if not steps:
+        return
     width = max(map(len, steps))
     lines = [f"  {command:<{width}}  # {purpose}" for command, purpose in steps.items()]
     if max(map(len, lines)) > shutil.get_terminal_size().columns:
@@ -31,18 +43,28 @@ def next_steps(run: RunFolder) -> dict[str, str]:
     """Commands → what each does. Only those that this run, with what is installed here, can be
     given."""
     settings, path = run.config["settings"], shlex.quote(str(run.path))
+    element = element_word()
     learned, steps_done = settings["reward"] != "random", run.read_summary()["steps"]
-    steps = {f"element report {path}": "all of it on one page"}
+    steps = {f"{element} report {path}": "all of it on one page"}
     if learned and _renders(settings["env"]):
-        steps[f"element evaluate {path} --video"] = "act with its policies, and film the last one"
+        steps[f"{element} evaluate {path} --video"] = "act with its policies, and film the last one"
     if learned and all(importlib.util.find_spec(name) for name in ("minari", "h5py")):
         count = min(COLLECTED_STEPS, steps_done)
-        steps[f"element collect {path} --dataset {_dataset(run)} --steps {count}"] = (
+        steps[f"{element} collect {path} --dataset {_dataset(run)} --steps {count}"] = (
             "make a dataset of what they do"
         )
     if learned:
-        steps[f"element explore --resume {path} --steps {2 * steps_done}"] = "train for longer"
+        steps[f"{element} explore --resume {path} --steps {2 * steps_done}"] = "train for longer"
     return steps
+
+
+def element_word() -> str:
+    """The command as it can be pasted: by its path where it was called by that and is not on the
+    PATH, as by `make explore`."""
+    called = Path(sys.argv[0])
+    if called.name == "element" and shutil.which("element") is None:
+        return shlex.quote(sys.argv[0])
+    return "element"
 
 
 def _renders(env: str) -> bool:

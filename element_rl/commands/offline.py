@@ -9,9 +9,12 @@ from rich.console import Console
 from rich.table import Table
 
 from element_rl.commands.bars import Bar
+from element_rl.commands.next_steps import say_steps
+from element_rl.commands.offline_steps import offline_steps
 from element_rl.commands.summaries import mean_and_range
 from element_rl.commands.training import TrainingCommand, run_training, saved
 from element_rl.runs.folder import RunFolder
+from element_rl.tracking.settings import NOT_TRACKED, Tracking
 from element_rl.training.offline import create_offline_run, reopen_offline_run, train_offline
 from element_rl.training.offline.config import OfflineConfig
 
@@ -29,8 +32,8 @@ BAR = Bar(
 
 @dataclass(frozen=True)
 class Offline:
-    """Train agents on Minari datasets, without acting to learn: conservative Q-learning, or
-    behaviour cloning."""
+    """Train agents on Minari datasets, without acting to learn: CQL, TD3+BC, IQL, or behaviour
+    cloning."""
 
     config: Annotated[OfflineConfig, tyro.conf.arg(name="")]
     # Folder of the run. (default: runs/DATASET-ALGORITHM-SEED)
@@ -39,6 +42,8 @@ class Offline:
     resume: Path | None = None
     # Draw the learning curve at the end.
     figures: bool = True
+    # Trackers that the run is sent to.
+    tracking: Annotated[Tracking, tyro.conf.arg(name="")] = NOT_TRACKED
 
 
 def main(arguments: list[str]) -> int:
@@ -86,7 +91,11 @@ def _show(run: RunFolder, summary: dict[str, Any]) -> None:
         f"{summary['updates_per_second']:,.0f} updates/s{together}, {summary['wall_seconds']:.0f} "
         "s of training"
     )
+
+
+def _say_last(run: RunFolder) -> None:
     print(f"Run: {run.path}")
+    say_steps(offline_steps(run))
 
 
 COMMAND = TrainingCommand(
@@ -101,6 +110,7 @@ COMMAND = TrainingCommand(
     bars=BAR,
     draw=_draw,
     show=_show,
+    say_last=_say_last,
     stopped="Stopped after {:,} updates.",
     unit="update",
 )

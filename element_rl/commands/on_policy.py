@@ -1,6 +1,7 @@
-"""`element on-policy`: asynchronous A3C on images, with an intrinsic reward or the environment's
-own."""
+"""`element on-policy`: asynchronous A3C on images, or PPO on any environment, with an intrinsic
+reward or the environment's own."""
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +17,9 @@ from element_rl.commands.training import (
     run_training,
     saved,
 )
+from element_rl.envs.notes import ROLLOUT_SIZES, coverage_note
 from element_rl.runs.folder import RunFolder
+from element_rl.tracking.settings import NOT_TRACKED, Tracking
 from element_rl.training.on_policy.config import OnPolicyConfig, resolved
 from element_rl.training.on_policy.launch import create_run, reopen_run
 from element_rl.training.on_policy.training import train
@@ -36,7 +39,8 @@ BAR = Bar(
 
 @dataclass(frozen=True)
 class OnPolicyCommand:
-    """Train agents on images with asynchronous A3C (the paper's on-policy form)."""
+    """Train agents from rollouts: asynchronous A3C on images (the paper's on-policy form), or PPO
+    on any environment (--agent ppo)."""
 
     config: Annotated[OnPolicyConfig, tyro.conf.arg(name="")]
     # Folder of the run. (default: runs/ENV-REWARD-SEED)
@@ -48,6 +52,8 @@ class OnPolicyCommand:
     # Write the best episode (most cells, then furthest) to best_episode.mp4 in the run's folder at
     # the end.
     video: bool = False
+    # Trackers that the run is sent to.
+    tracking: Annotated[Tracking, tyro.conf.arg(name="")] = NOT_TRACKED
 
 
 def main(arguments: list[str]) -> int:
@@ -55,12 +61,21 @@ def main(arguments: list[str]) -> int:
 
 
 def _title(given: OnPolicyConfig, config: OnPolicyConfig) -> list[str]:
-    workers = counted(max(config.workers, 1), "worker")
+    workers = counted(max(config.workers or 0, 1), "worker")
+    # by what was said: settings name the position that was found as if it had been
+    asked = dataclasses.replace(config, position=given.position)
+    note, each = coverage_note(resolved(asked)[1], bool(given.position), ROLLOUT_SIZES), workers
+    if config.agent == "ppo":
+        each = f"PPO, {counted(config.envs_per_agent or 0, 'environment')} in {workers}"
     lines = [
+        *([note] if note else []),
         f"[bold]{config.env}[/bold], reward {config.reward}, {config.steps:,} steps × "
-        f"{counted(config.seeds, 'seed')}, {workers} each"
+        f"{counted(config.seeds, 'seed')}, {each} each",
     ]
-    if config.encoder is None and config.reward not in ("extrinsic", "random"):
+    if config.state_units == "calibrated":
+        lines.append("States are calibrated: their units come from random steps before the run.")
+    frames = config.state_units is None
+    if frames and config.encoder is None and config.reward not in ("extrinsic", "random"):
         lines.append(
             "States come from a random encoder, never trained (a trained one: element "
             "pretrain-encoder, then --encoder)."
@@ -81,7 +96,6 @@ def _show(run: RunFolder, summary: dict[str, Any]) -> None:
     furthest = [f"{value:,.1f}" for value in summary["furthest"] if value is not None]
     if furthest:
         print(f"Furthest along {run.config['coverage_axes'][0]}: {', '.join(furthest)}")
-    print(f"Run: {run.path}")
 
 
 COMMAND = TrainingCommand(

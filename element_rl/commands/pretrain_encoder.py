@@ -13,6 +13,7 @@ from rich.table import Table
 from element_rl.commands.bars import Bar
 from element_rl.commands.training import TrainingCommand, default_folder, run_training, saved
 from element_rl.runs.folder import RunFolder
+from element_rl.tracking.settings import NOT_TRACKED, Tracking
 from element_rl.training.encoder.config import PretrainConfig
 from element_rl.training.encoder.pretrain import (
     create_encoder_run,
@@ -45,6 +46,8 @@ class PretrainEncoder:
     resume: Path | None = None
     # Draw the losses and the probe at the end.
     figures: bool = True
+    # Trackers that the run is sent to.
+    tracking: Annotated[Tracking, tyro.conf.arg(name="")] = NOT_TRACKED
 
 
 def main(arguments: list[str]) -> int:
@@ -92,7 +95,6 @@ def _show(run: RunFolder, summary: dict[str, Any]) -> None:
         f"An episode's entropy in these states is {saturation:.0%} of its ceiling (--spread "
         "changes it)."
     )
-    print(f"Encoder: {run.path}")
 
 
 def _score(value: float | None) -> str:
@@ -111,6 +113,7 @@ COMMAND = TrainingCommand(
     bars=BARS,
     draw=_draw,
     show=_show,
+    say_last=lambda run: print(f"Encoder: {run.path}"),
     stopped="Stopped.",
     unit="",
 )

@@ -27,11 +27,13 @@ from element_rl.studies.engine.grid import (
     Scale,
     Study,
     cell_folder,
+    finished,
     is_done,
     record,
     results_folder,
     with_needs,
 )
+from element_rl.studies.engine.jobs import is_preparation
 from element_rl.studies.engine.results import Results
 from element_rl.studies.engine.runner import (
     Executor,
@@ -41,8 +43,16 @@ from element_rl.studies.engine.runner import (
     conclude,
     run_cells,
 )
+from element_rl.studies.engine.submission import (
+    check_name,
+    score_of,
+    submission_of,
+    write_submission,
+)
 from element_rl.studies.engine.table_text import show_tables
 from element_rl.studies.engine.tasks import with_learning
+from element_rl.tracking.settings import NOT_TRACKED, Tracking, require_installed
+from element_rl.training.offline.algorithms import AlgorithmName
 from element_rl.worlds.making import Physics
 
 SOME_FAILED = 1  # exit code when a cell failed and the others are done
@@ -52,7 +62,10 @@ MODULES = (  # of `studies`, by the names of their studies
 )
 SIZES = ("samples", "task_steps", "updates")  # of a scale, beside seeds and steps
 # option → the only study that has it
-LEARNERS = {"conservative_weight": "offline", "anchor": "transfer", "anchor_halflife": "transfer"}
+LEARNERS = {
+    **dict.fromkeys(("conservative_weight", "algorithm"), "offline"),
+    **dict.fromkeys(("anchor", "anchor_halflife"), "transfer"),
+}
 MAZE = "maze"  # no grid of runs: it takes less than a minute
 STOPPING = "Stopping: every running cell writes a checkpoint first; once more to end at once."
 LINE_SECONDS = 30.0  # between two lines of progress where there is no terminal
@@ -73,7 +86,8 @@ class StudyCommand:
     # Environments to run, also ones that show images, such as mario or Rooms-v0.
     # (default: the scale's)
     envs: tuple[str, ...] = ()
-    # Methods to run, named as in the tables. (default: all)
+    # Methods to run, named as in the tables; coverage and episodic-entropy also take any reward, as
+    # --reward of explore does: apt, FILE.py:FUNCTION. (default: all of the tables)
     methods: tuple[str, ...] = ()
     # How many agents of each method, each with a seed of its own. (default: the scale's)
     seeds: int | None = None
@@ -93,8 +107,10 @@ class StudyCommand:
     # Where the environments of explorers are stepped: on the host, or by the thousand on the
     # device, with MuJoCo Warp (warp) or as programs of JAX (jax); docs/worlds.md.
     physics: Physics = "host"
-    # Environments that each explorer acts in. (default: 1; with --physics warp or jax 128)
+    # Environments that each explorer acts in. (default: 1; with --physics warp or jax 64)
     envs_per_agent: int | None = None
+    # Algorithm that learns from the datasets in offline. (default: cql)
+    algorithm: AlgorithmName | None = None
     # Weight of CQL's conservative term in offline: how much it keeps to its data.
     # (default: 5; on screens 1)
     conservative_weight: float | None = None
@@ -110,6 +126,9 @@ class StudyCommand:
     # Run nothing and report what there is, every cell at the step that all of its environment have
     # reached.
     so_far: bool = False
+    # Write the leaderboard's file of this study, under this name, of you or of your method; with
+    # --report and coverage or episodic-entropy. (default: none is written)
+    submit: str | None = None
     # Address of a Ray cluster that runs the cells; auto is the one that this machine belongs to.
     # (default: this machine runs them)
     ray: str | None = None
@@ -117,6 +136,8 @@ class StudyCommand:
     cell_cpus: float | None = None
     # GPUs of a cell on the cluster; 0.25 puts four cells on one. (default: 1 where it has any)
     cell_gpus: float | None = None
+    # Trackers that every cell's run is sent to.
+    tracking: Annotated[Tracking, tyro.conf.arg(name="")] = NOT_TRACKED
 
 
 def main(arguments: list[str]) -> int:
@@ -129,9 +150,13 @@ def main(arguments: list[str]) -> int:
     out = _out(command)
     written = "element study " + shlex.join(arguments)
 
+    _check_submission(study, command)
+
     def write_report(unfinished: bool = False) -> None:
         results = conclude(study, command.scale, scale, cells, out, written, unfinished)
         show(results, results_folder(out, study, cells))
+        if command.submit is not None:
+            _submit(study, command, cells, written)
 
     if command.so_far:
         if command.slice is not None or command.ray is not None:
@@ -140,11 +165,12 @@ def main(arguments: list[str]) -> int:
             )
         write_report(unfinished=True)
         return 0
+    require_installed(command.tracking.track)
     mine = _runnable(sliced(cells, command.slice), out) if command.slice is not None else cells
     executor = _executor(command)  # before the signals below: Ray has a handler of its own
     title = f"{study.name}, {command.scale}: {len(mine)} cells"
     with stop_signals(STOPPING) as stop, watching(title, mine) as watch:
-        complete = run_cells(mine, out, executor, watch, stop)
+        complete = run_cells(mine, out, executor, watch, stop, command.tracking)
     if not complete:
         print(f"Stopped. Continue with: {written}")
         return INTERRUPTED
@@ -156,6 +182,30 @@ def main(arguments: list[str]) -> int:
     elif len(failed) < len(cells):
         write_report()
     return SOME_FAILED if failed else 0
+
+
+def _check_submission(study: Study, command: StudyCommand) -> None:
+    """What can be told before anything runs."""
+    if command.submit is None:
+        return
+    check_name(command.submit)
+    score_of(study)
+    if command.so_far or command.slice is not None or not command.report:
+        raise ValueError(
+            "--submit is of a whole study on seeds for reporting: give --report, and leave out "
+            "--so-far and --slice."
+        )
+
+
+def _submit(study: Study, command: StudyCommand, cells: Sequence[Cell], written: str) -> None:
+    """Write the leaderboard's file, of the cells that are done."""
+    assert command.submit is not None
+    out = _out(command)
+    done = [entry for cell in cells if (entry := finished(out, cell)) is not None]
+    measured = [entry for entry in done if not is_preparation(entry.cell.config)]
+    submission = submission_of(study, command.scale, command.submit, written, measured)
+    path = write_submission(results_folder(out, study, cells), submission)
+    print(f"For the leaderboard: {path} (docs/leaderboard.md says where it goes)")
 
 
 def _runnable(cells: Sequence[Cell], out: Path) -> list[Cell]:
@@ -276,7 +326,14 @@ def _full_name(env: str, study: Study, scale: Scale) -> str:
             "study coverage, episodic-entropy, trajectories, offline or transfer."
         )
     spec = describe_environment(env)
-    if study.needs_map and spec.coverage_bounds is None:
+    if spec.chooses != spec.sees_frames:
+        actions = f"{spec.actions} choices" if spec.chooses else "numbers within bounds"
+        raise ValueError(
+            f"Studies are of robots, and of images with choices, and {spec.name} has "
+            f"{'images' if spec.sees_frames else 'vectors'} with {actions}: explore it with "
+            f"`element explore {env}`."
+        )
+    if study.needs_map and not spec.has_map:
         raise ValueError(
             f"The study {study.name} asks where agents have been, and {spec.name} has no coverage "
             "map; choose a robot, PointMaze, Rooms-v0, mario, or the study episodic-entropy."
@@ -288,13 +345,23 @@ def chosen_cells(study: Study, scale: Scale, methods: Sequence[str]) -> list[Cel
     """The grid, or those of its methods that were named; with all that these need."""
     cells = list(study.cells(scale))
     offered = list(dict.fromkeys(cell.method for cell in cells))
-    if unknown := [method for method in methods if method not in offered]:
-        raise ValueError(
-            f"The study {study.name} has no method {unknown[0]!r}; it has {', '.join(offered)}."
-        )
+    others = [method for method in methods if method not in offered]
+    for name in others:
+        cells += _cells_of_reward(study, scale, name, f"it has {', '.join(offered)}")
     return with_needs(
         [cell for cell in cells if not methods or cell.method in (*methods, *study.references)]
     )
+
+
+def _cells_of_reward(study: Study, scale: Scale, name: str, offered: str) -> list[Cell]:
+    """The cells of a reward that is none of the study's methods."""
+    unknown = f"The study {study.name} has no method {name!r}; {offered}"
+    if study.reward_cell is None:
+        raise ValueError(f"{unknown}.")
+    try:
+        return [study.reward_cell(env, name, scale) for env in scale.envs]
+    except ValueError as error:
+        raise ValueError(f"{unknown}. {error}") from error
 
 
 def sliced(cells: Sequence[Cell], text: str | None) -> list[Cell]:

@@ -10,6 +10,7 @@ from rich.table import Table
 from element_rl.commands.training import counted
 from element_rl.rewards.entropy_range import evaluation_sentence
 from element_rl.runs.metrics_log import FINAL_SHARE
+from element_rl.runs.visits import counted as nouns
 
 
 def summary_table(summary: dict[str, Any]) -> None:
@@ -26,7 +27,7 @@ def summary_table(summary: dict[str, Any]) -> None:
         table.add_column("random policy", justify="right")
     measured = [summary, random] if random else [summary]
     rows: dict[str, Callable[[dict[str, Any]], str]] = {
-        "coverage (cells)": lambda each: mean_and_range(each["coverage"], _count),
+        f"coverage ({nouns(summary)})": lambda each: mean_and_range(each["coverage"], _count),
         "episodic entropy (bits)": lambda each: mean_and_range(each["episodic_entropy"]),
         "episode length (steps)": lambda each: mean_and_range(each["episode_length"], _count),
         "task return": lambda each: mean_and_range(each["extrinsic_return"]),
@@ -35,7 +36,9 @@ def summary_table(summary: dict[str, Any]) -> None:
     for label, text in rows.items():
         table.add_row(label, *map(text, measured))
     Console().print(table)
-    sentences = [covered_more(summary["coverage"], random["coverage"])] if random else []
+    sentences = (
+        [covered_more(summary["coverage"], random["coverage"], nouns(summary))] if random else []
+    )
     saturation = [value for value in summary["entropy_saturation"] if value is not None]
     if saturation:
         share, of_reward = float(np.mean(saturation)), summary.get("reward_entropy")
@@ -54,9 +57,11 @@ def summary_table(summary: dict[str, Any]) -> None:
     )
 
 
-def covered_more(coverage: Sequence[int | None], by_chance: Sequence[int | None]) -> str:
+def covered_more(
+    coverage: Sequence[int | None], by_chance: Sequence[int | None], noun: str = "cells"
+) -> str:
     """How many times the random policy's cells were covered, on average over seeds; empty where
-    there is no map."""
+    none are counted."""
     ours, theirs = (
         [cells for cells in each if cells is not None] for each in (coverage, by_chance)
     )
@@ -65,7 +70,7 @@ def covered_more(coverage: Sequence[int | None], by_chance: Sequence[int | None]
     mean, chance = float(np.mean(ours)), float(np.mean(theirs))
     times = mean / chance
     return (
-        f"{times:.{1 if times >= 2 else 2}f} times as many cells as a random policy on as many "
+        f"{times:.{1 if times >= 2 else 2}f} times as many {noun} as a random policy on as many "
         f"steps ({mean:,.0f} against {chance:,.0f})."
     )
 

@@ -12,10 +12,13 @@ from rich.console import Console
 
 from element_rl.commands.bars import Bar, bar_or_lines, bars_or_lines
 from element_rl.commands.options import read_options
+from element_rl.rewards.expression import parsed
 from element_rl.runs.folder import RunFolder
 from element_rl.runs.kinds import stored_settings
 from element_rl.runs.stopping import CHECKPOINT_FIRST, INTERRUPTED, stop_signals
 from element_rl.runs.watching import Interrupted
+from element_rl.tracking.processes import TrackedRun, tracked
+from element_rl.tracking.settings import Tracking, require_installed
 
 if TYPE_CHECKING:  # matplotlib takes a second, and not every command draws
     from matplotlib.figure import Figure
@@ -33,7 +36,9 @@ class TrainingCommand:
     """
 
     kind: str  # of the runs
-    options: type[Any]  # dataclass of the options: config, out, resume, figures and others
+    options: type[
+        Any
+    ]  # dataclass of the options: config, out, resume, figures, tracking and others
     config: type[Any]  # dataclass of the option `config`
     create: Callable[[Any, Path], RunFolder]  # settings, folder
     reopen: Callable[[Any, Path], RunFolder]
@@ -43,8 +48,10 @@ class TrainingCommand:
     title: Callable[[Any, Any], Sequence[str]]  # lines above the bar, from config and settings
     bars: Bar | Mapping[str, Bar]  # one, or one for each stage of the training
     draw: Callable[[Any, RunFolder], Sequence[Path]]  # writes figures of a run, with --figures
-    show: Callable[[RunFolder, dict[str, Any]], None]  # prints the summary, and where the run is
+    show: Callable[[RunFolder, dict[str, Any]], None]  # prints the summary
     film: Callable[[Any, RunFolder], None] | None = None  # with --video
+    # prints where the run is, and what to do with it
+    say_last: Callable[[RunFolder], None] = lambda run: print(f"Run: {run.path}")
     # config, and the run where one is continued → settings
     resolve: Callable[[Any, RunFolder | None], Any] = lambda config, run: config
     last_step: Callable[[Any], int] = lambda settings: settings.steps  # where a run ends
@@ -60,17 +67,39 @@ def run_training(
     nothing is said."""
     args = _read(command, arguments, name, default)
     command.check(args.config, arguments)
+    require_installed(args.tracking.track)
     resumes = args.resume is not None
     settings = command.resolve(args.config, RunFolder.open(args.resume) if resumes else None)
     last_step = command.last_step(settings)
     if resumes:
         run = command.reopen(settings, args.resume)
         if command.unit and said_finished(run, last_step, command.unit):
-            _film(command, args, settings, run)  # can be asked for afterwards
+            with tracked(args.tracking, [TrackedRun(run.path)]) as trackers:
+                _film(command, args, settings, run)  # can be asked for afterwards
+                trackers.complete()
             return 0
     else:
         run = command.create(settings, args.out or command.default_folder(settings))
-    console = Console()
+    with tracked(args.tracking, [TrackedRun(run.path)]) as trackers:
+        summary = _trained(command, args, settings, run, name)
+        if summary is None:
+            return INTERRUPTED
+        command.show(run, summary)  # first: figures and a film take their time
+        if args.figures:
+            for path in command.draw(settings, run):
+                if path.suffix == ".png":
+                    print(f"Figure: {path}")
+        _film(command, args, settings, run)
+        trackers.complete()
+    command.say_last(run)
+    return 0
+
+
+def _trained(
+    command: TrainingCommand, args: Any, settings: Any, run: RunFolder, name: str
+) -> dict[str, Any] | None:
+    """The summary of the run, trained to its end under a bar; None where it was told to stop."""
+    console, last_step = Console(), command.last_step(settings)
     for line in command.title(args.config, settings):
         console.print(line, soft_wrap=True)
     watching: AbstractContextManager[Any] = (
@@ -78,21 +107,15 @@ def run_training(
         if isinstance(command.bars, Bar)
         else bars_or_lines(console, command.bars)
     )
-    again = f"Continue with: {name} {resuming(run, args.config.steps)}"
-    summary = until_stopped(
+    again = (
+        f"Continue with: {name} {resuming(run, args.config.steps)}{tracking_words(args.tracking)}"
+    )
+    resumes = args.resume is not None
+    return until_stopped(
         lambda watch, stop: command.train(settings, run, watch, stop, resumes),
         watching,
         lambda step: f"{command.stopped.format(step)} {again}",
     )
-    if summary is None:
-        return INTERRUPTED
-    if args.figures:
-        for path in command.draw(settings, run):
-            if path.suffix == ".png":
-                print(f"Figure: {path}")
-    _film(command, args, settings, run)
-    command.show(run, summary)
-    return 0
 
 
 def until_stopped(
@@ -127,7 +150,10 @@ def said_finished(run: RunFolder, last_step: int, unit: str) -> bool:
 
 def default_folder(env: str, reward: str, seed: int) -> Path:
     """Where a run goes unless told otherwise; no package, slash or path is in its name."""
-    label = Path(reward.partition(":")[0]).stem  # of a reward in a file, the file's name
+    expression = parsed(reward)
+    label = expression.folder_label
+    if expression.name is not None:  # of a reward in a file, the file's name
+        label = Path(expression.name.partition(":")[0]).stem
     return Path("runs") / f"{env.rpartition(':')[2].replace('/', '-')}-{label}-{seed}"
 
 
@@ -136,6 +162,11 @@ def resuming(run: RunFolder, steps: int) -> str:
     its settings."""
     more = "" if steps == run.config["settings"]["steps"] else f" --steps {steps}"
     return f"--resume {shlex.quote(str(run.path))}{more}"
+
+
+def tracking_words(tracking: Tracking) -> str:
+    """What to say besides, so that it is tracked further. (Which project is known already.)"""
+    return f" --track {' '.join(tracking.track)}" if tracking.track else ""
 
 
 def resumed_folder(arguments: Sequence[str]) -> Path | None:

@@ -186,7 +186,11 @@ def _judged(
     seen_by_another = near & (memory.visitors[nearest] != offer.visitors)
     place = jnp.where(seen_by_another, nearest, memory.states.shape[0])
     memory = memory._replace(visitors=memory.visitors.at[place].set(MANY, mode="drop"))
-    kept, visitors, waiting = _greedily(memory, waiting & ~near, offer)
+    kept, visitors, without_room = _greedily(memory, waiting & ~near, offer)
+    # Whoever comes after one without room is judged again: what it is near to may be let go now.
+    row = jnp.arange(waiting.shape[0], dtype=jnp.int32)
+    later = jnp.any(without_room) & (row > jnp.argmax(without_room))
+    waiting = without_room | (waiting & later)
     target = memory.size + jnp.cumsum(kept, dtype=jnp.int32) - 1
     target = jnp.where(kept, target, memory.states.shape[0])
     written = {
