@@ -45,7 +45,8 @@ from element_rl.agents import a3c
 from element_rl.agents.a3c import A3CConfig
 from element_rl.envs.spec import EnvSpec
 from element_rl.storage.files import write_json
-from element_rl.training.on_policy.config import OnPolicyConfig, bonus_of, encoder_of, resolved
+from element_rl.training.on_policy.config import OnPolicyConfig, bonus_of, resolved
+from element_rl.training.on_policy.states import encoder_of
 from element_rl.training.on_policy.training import OnPolicy
 
 PACKAGES = ("jax", "equinox", "optax", "gymnasium")
@@ -154,7 +155,9 @@ def loop(settings: Settings, config: OnPolicyConfig, reward: str) -> float:
     encoder = encoder_of(config, spec)
     began: list[tuple[int, float]] = []
 
-    with OnPolicy(config, spec, encoder, bonus_of(config, spec, encoder), None) as training:
+    with OnPolicy(
+        config, spec, encoder, bonus_of(config, spec, encoder.state_dim), None
+    ) as training:
 
         def watch(progress: Any) -> None:
             if not began and progress.step >= settings.warm_up:

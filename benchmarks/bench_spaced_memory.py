@@ -2,16 +2,20 @@
 offered episode by episode, and distances of held-out episodes to what it keeps and to all states.
 
     python -m benchmarks.bench_spaced_memory --states 200000 --capacities 2048 8192
+    python -m benchmarks.bench_spaced_memory --states 1000000 --robots Hopper --table million
+    python -m benchmarks.bench_spaced_memory --robots --runs runs/maze --table million
 
 Ant's states are those of `benchmarks.trajectories`; Hopper's come from the same smooth actions, in
-episodes of 1,000 steps that do not end by falling. One row for each capacity:
+episodes of 1,000 steps that do not end by falling. `--runs` takes the states that explorers have
+visited instead: those in the replay of a run's last checkpoint, world by world; of every hundred
+thousand the last thousand are held out. One row for each capacity:
 
     δ               the spacing at the end, and how often the memory was thinned on the way
     excess          how much farther the nearest kept state is than the nearest of all: mean and
                     largest over the held-out states, in units of δ (the bound is 3.42)
     rank            correlation of the ranks of r_l = log(1 + ‖3 nearest‖), to kept and to all
-    last / first    time per state in the last tenth of the insertions over that in the first, and
-                    over that in the fifth: the first has an almost empty memory to search
+    last / first    processor time per state in the last tenth of the insertions over that in the
+                    first, which has an almost empty memory to search, and over that in the fifth
 """
 
 from __future__ import annotations
@@ -19,7 +23,9 @@ from __future__ import annotations
 import argparse
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -38,6 +44,7 @@ from benchmarks.tables import (
 from benchmarks.trajectories import _smooth_actions, held_out_episodes, remembered_states
 from element_rl.memory.in_place import ExactMemory, SpacedMemory
 from element_rl.memory.spaced import GROWTH, step_distance
+from element_rl.runs.folder import RunFolder
 
 PACKAGES = ("jax", "numpy", "gymnasium", "mujoco")
 EPISODE = 1_000  # states offered at once
@@ -45,22 +52,32 @@ NEIGHBOURS = 3
 HELD_OUT = 5  # episodes of Hopper that are asked about
 HELD_OUT_SEED = 1_000_000
 TENTH = 0.1
+HELD_OUT_EVERY = 100  # stretches of a run
+Pair = tuple[Float[np.ndarray, "N D"], Float[np.ndarray, "Q D"]]  # remembered, asked about
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--states", type=int, default=200_000, help="how many are offered")
     parser.add_argument("--capacities", type=int, nargs="+", default=[2_048, 8_192])
+    parser.add_argument("--robots", nargs="*", default=["Ant", "Hopper"])
+    parser.add_argument("--runs", type=Path, nargs="*", default=[], help="folders of explorers")
+    parser.add_argument("--table", default="spaced", help="of the page; none: only printed")
     arguments = parser.parse_args()
+    sources: list[tuple[str, Callable[[], Pair]]] = [
+        (robot, partial(ROBOTS[robot], arguments.states)) for robot in arguments.robots
+    ]
+    sources += [(RunFolder.open(run).config["env"], partial(of_run, run)) for run in arguments.runs]
     rows = []
-    for robot, states, asked in (
-        ("Ant", remembered_states(arguments.states), np.concatenate(held_out_episodes())),
-        ("Hopper", *hopper(arguments.states)),
-    ):
+    for name, made in sources:
+        states, asked = made()
         for capacity in arguments.capacities:
-            rows.append({"robot": robot} | measure(states, asked, capacity))
+            found = {"robot": name} | measure(states, asked, capacity)
+            rows.append(found)
             print(rows[-1], flush=True)
-    replace_table(PAGE, "spaced", f"{render(rows)}\n\n{source_line(provenance(PACKAGES))}")
+    if arguments.table != "none":
+        text = f"{render(rows)}\n\n{source_line(provenance(PACKAGES))}"
+        replace_table(PAGE, arguments.table, text)
 
 
 def measure(
@@ -73,15 +90,16 @@ def measure(
     seconds = []
     for start in range(0, len(states), EPISODE):
         episode = states[start : start + EPISODE]
-        began = time.perf_counter()
+        began = time.process_time()
         memory.insert(episode)
         spacing = memory.spacing  # waits for the insertion
-        seconds.append((time.perf_counter() - began) / len(episode))
+        seconds.append((time.process_time() - began) / len(episode))
     everything.insert(states)
     kept, every = memory.query(asked, NEIGHBOURS)[0], everything.query(asked, NEIGHBOURS)[0]
     excess = (kept[:, 0] - every[:, 0]) / spacing
     novelty = [np.log1p(np.linalg.norm(distances, axis=1)) for distances in (kept, every)]
     return {
+        "states": len(states),
         "capacity": capacity,
         "kept": len(memory),
         "spacing": spacing,
@@ -102,11 +120,31 @@ def growth(seconds: Sequence[float], earlier: int) -> float:
     return float(np.median(seconds[-tenth:]) / np.median(before))
 
 
-def hopper(count: int) -> tuple[Float[np.ndarray, "N D"], Float[np.ndarray, "Q D"]]:
+def hopper(count: int) -> Pair:
     """States to remember, and others to ask about."""
     remembered = np.concatenate(list(itertools.islice(_episodes(0), -(-count // EPISODE))))
     asked = np.concatenate(list(itertools.islice(_episodes(HELD_OUT_SEED), HELD_OUT)))
     return remembered[:count], asked
+
+
+def of_run(folder: Path) -> Pair:
+    """What the first agent of a run has visited, and what of it is asked about."""
+    run = RunFolder.open(folder)
+    arrays = run.load_resume()[0]
+    states = arrays["learner/replay/state"][0]
+    envs = int(run.config["settings"]["envs_per_agent"] or 1)
+    # slot i is of world i % E: stretches of an episode's length, one world after the other
+    rows = len(states) // (envs * EPISODE) * EPISODE
+    worlds = states[: rows * envs].reshape(-1, EPISODE, envs, states.shape[-1])
+    stretches = worlds.swapaxes(1, 2).reshape(-1, EPISODE, states.shape[-1])
+    held = np.arange(len(stretches)) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
+    remembered, asked = (np.concatenate(stretches[which]) for which in (~held, held))
+    return remembered, asked
+
+
+def ant(count: int) -> Pair:
+    """The same of the Ant."""
+    return remembered_states(count), np.concatenate(held_out_episodes())
 
 
 def _episodes(seed: int) -> Iterator[Float[np.ndarray, "T D"]]:
@@ -132,9 +170,13 @@ def _episodes(seed: int) -> Iterator[Float[np.ndarray, "T D"]]:
         env.reset()
 
 
+ROBOTS: dict[str, Callable[[int], Pair]] = {"Ant": ant, "Hopper": hopper}
+
+
 def render(rows: Sequence[dict[str, Any]]) -> str:
     header = (
-        "robot, room for",
+        "states of, room for",
+        "offered",
         "kept",
         "δ",
         "thinned",
@@ -158,6 +200,7 @@ def render(rows: Sequence[dict[str, Any]]) -> str:
     lines = [
         (
             f"{row['robot']}, {row['capacity']:,}",
+            f"{row['states']:,}",
             f"{row['kept']:,}",
             *(significant(row[name]) for name in names),
         )

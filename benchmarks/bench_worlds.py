@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import tyro
@@ -31,6 +31,7 @@ from element_rl.storage.files import write_json
 from element_rl.training.off_policy.collecting import usual_collector
 from element_rl.training.off_policy.config import ExploreConfig, resolved
 from element_rl.training.off_policy.explorer import Explorer
+from element_rl.training.off_policy.learner import BUCKETS_ON_DEVICE
 from element_rl.worlds.making import Physics
 
 
@@ -44,6 +45,9 @@ class Settings:
     worlds: tuple[int, ...] = (128, 256)  # of each agent, one measurement per number
     reward: str = "element"
     replay_size: int = 1_000_000
+    # of ELEMENT: always, to measure what a run costs within its update windows
+    remember: Literal["windows", "always"] = "windows"
+    memory: Literal["auto", "exact", "spaced"] = "auto"
     updates_per_step: float | None = None
     batch_size: int | None = None
     seconds: float = 10.0
@@ -83,6 +87,8 @@ def _config(settings: Settings, physics: Physics, worlds: int, reward: str) -> E
         steps=10_000_000,
         seeds=settings.seeds,
         replay_size=settings.replay_size,
+        remember=settings.remember,
+        memory=settings.memory,
         updates_per_step=None if host else settings.updates_per_step,
         batch_size=None if host else settings.batch_size,
     )
@@ -109,6 +115,8 @@ def _learning(settings: Settings, worlds: int) -> dict[str, float]:
     config = resolved(_config(settings, settings.physics, worlds, settings.reward))
     with Explorer(*config, None) as explorer:
         begun = max(explorer.learn_start, explorer.collector.first_end)
+        # beyond the shorter of the two lengths that episodes are padded to
+        begun += (BUCKETS_ON_DEVICE[0] + 16) * worlds
         while explorer.step < begun + 2 * config.config.chunk_steps:
             explorer.train_chunk()
 

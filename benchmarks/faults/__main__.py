@@ -12,7 +12,7 @@ import tyro
 
 from benchmarks.faults.command_lines import command_lines, try_command_line
 from benchmarks.faults.damages import damages, try_damage
-from benchmarks.faults.foreign import foreign_cases, try_foreign
+from benchmarks.faults.foreign import foreign_cases, reward_cases, try_foreign
 from benchmarks.faults.kills import KILLED, killed_run
 from benchmarks.faults.material import make_material
 from benchmarks.tables import markdown_table, provenance
@@ -34,6 +34,8 @@ class Settings:
     command_lines: int = 1_000
     # Environments with one fault each.
     foreign: int = 60
+    # Rewards of a user's own with one fault each.
+    rewards: int = 40
     # Seed of all that is random.
     seed: int = 0
     # Seconds after which a command that is still at work is ended.
@@ -47,11 +49,13 @@ def main(settings: Settings) -> str:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         material = make_material(place / "material")
+        where = place, settings.seconds
         rows = [
             kill_row(settings, material, place),
             row("damaged files × commands", damage_faults(settings, material, place)),
             row("fuzzed command lines", line_faults(settings, material, place)),
-            row("environments that fail", foreign_faults(settings, place)),
+            row("environments that fail", foreign_faults(foreign_cases(settings.foreign), *where)),
+            row("rewards that fail", foreign_faults(reward_cases(settings.rewards), *where)),
         ]
     table = markdown_table(("fault", "tries", "tracebacks", "in silence", "other"), rows)
     about = provenance(("jax", "gymnasium"))
@@ -99,9 +103,11 @@ def line_faults(settings: Settings, material: Path, place: Path) -> Iterable[str
         yield told(done.fault, done)
 
 
-def foreign_faults(settings: Settings, place: Path) -> Iterable[str]:
-    for case in foreign_cases(settings.foreign):
-        done = try_foreign(*case, place / "foreign", settings.seconds)
+def foreign_faults(
+    cases: Iterable[tuple[str, str, str]], place: Path, seconds: float
+) -> Iterable[str]:
+    for case in cases:
+        done = try_foreign(*case, place / "foreign", seconds)
         yield told(done.fault, done)
 
 

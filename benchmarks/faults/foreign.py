@@ -44,14 +44,51 @@ class Shown(World):
 gymnasium.register("World-v0", World, max_episode_steps=20)
 gymnasium.register("Shown-v0", Shown, max_episode_steps=20)
 """
+REWARD = """
+from dataclasses import dataclass
+import jax.numpy as jnp
+
+def raising():
+    raise KeyError("what is missing")
+
+FAULTS = {
+    "raises": raising,
+    "none": lambda: None,
+    "text": lambda: "text",
+    "nan": lambda: jnp.full(8, jnp.nan),
+    "wide": lambda: jnp.zeros((3, 7)),
+}
+
+@dataclass(frozen=True)
+class Own:
+    where: str = ""
+    fault: str = ""
+    name = "own"
+    def at(self, where, usual):
+        return FAULTS[self.fault]() if where == self.where else usual
+    @property
+    def metric_names(self): return self.at("metric_names", ())
+    def note_shapes(self): return self.at("note_shapes", {"seen": ()})
+    def init(self, key, spec): return self.at("init", jnp.zeros(()))
+    def observe(self, state, episode):
+        return self.at("observe", (state, {"seen": self.at("notes", episode.state[:, 0])}))
+    def update(self, state, batch, key): return self.at("update", (state, {}))
+    def reward(self, state, batch): return self.at("reward", batch.notes["seen"])
+    def reward_terms(self, state, batch):
+        return self.at("reward_terms", {"reward_lifelong": batch.notes["seen"]})
+
+def make(where="", fault=""):
+    return Own(where, fault)
+"""
 PLACES = ("constructor", "reset", "info", "step", "reward", "close")
 FAULTS = ("raises", "none", "text", "nan", "wide")
+EXPLORE = (
+    *("explore", "their_world:World-v0", "--steps", "80", "--chunk-steps", "20"),
+    *("--sac.hidden-sizes", "8", "--sac.batch-size", "8", "--sac.learn-start", "20"),
+    *("--replay-size", "200", "--workers", "0", "--no-figures", "--random-seeds", "0"),
+)
 COMMANDS = {
-    "explore": (
-        *("explore", "their_world:World-v0", "--steps", "80", "--chunk-steps", "20"),
-        *("--sac.hidden-sizes", "8", "--sac.batch-size", "8", "--sac.learn-start", "20"),
-        *("--replay-size", "200", "--workers", "0", "--no-figures", "--random-seeds", "0"),
-    ),
+    "explore": EXPLORE,
     "on-policy": (
         *("on-policy", "their_world:Shown-v0", "--steps", "40", "--workers", "0"),
         *("--no-figures", "--random-seeds", "0", "--state-dim", "3", "--reward", "extrinsic"),
@@ -60,19 +97,34 @@ COMMANDS = {
 }
 
 
+REWARD_PLACES = (
+    *("metric_names", "note_shapes", "init", "observe", "notes", "update", "reward"),
+    "reward_terms",
+)
+
+
 def foreign_cases(number: int) -> Iterator[tuple[str, str, str]]:
-    """Command, place and fault."""
+    """Command, place and fault, of environments."""
     every = itertools.product(FAULTS, PLACES, COMMANDS)
     yield from (
         (command, where, fault) for fault, where, command in itertools.islice(every, number)
     )
 
 
+def reward_cases(number: int) -> Iterator[tuple[str, str, str]]:
+    """The same of rewards, off-policy."""
+    every = itertools.product(FAULTS, REWARD_PLACES)
+    yield from (("own reward", where, fault) for fault, where in itertools.islice(every, number))
+
+
 def try_foreign(command: str, where: str, fault: str, place: Path, seconds: float) -> Attempt:
     place.mkdir(parents=True)
     (place / "their_world.py").write_text(WORLD)
-    options = ("--env-options", f"where={where}", f"fault={fault}")
+    (place / "their_reward.py").write_text(REWARD)
+    option = "--reward-options" if command == "own reward" else "--env-options"
+    options = (option, f"where={where}", f"fault={fault}")
+    own = (*EXPLORE, "--reward", "their_reward.py:make")
     try:
-        return attempt((*COMMANDS[command], *options), place, seconds)
+        return attempt((*COMMANDS.get(command, own), *options), place, seconds)
     finally:
         shutil.rmtree(place, ignore_errors=True)

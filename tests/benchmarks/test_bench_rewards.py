@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import bench_coverage, bench_rewards
+from benchmarks import bench_catalogue, bench_coverage, bench_rewards
 from element_rl.envs.point_maze import START
 
 
@@ -71,3 +71,16 @@ def test_costs_are_measured_on_real_steps() -> None:
     (row,) = bench_rewards.measure(settings, 1)
     assert (row["reward"], row["seeds"], len(row["per_update"])) == ("re3", 1, 1)
     assert row["us"] > 0
+
+
+def test_catalogue_makes_networks_small_and_shows_every_seed(tmp_path: Path) -> None:
+    assert bench_catalogue.reward_options("rnd") == [
+        *("--reward-options", "feature_dim=64"),
+        *("target_sizes=[128,128]", "predictor_sizes=[128,128]"),
+    ]
+    assert bench_catalogue.reward_options("random") == []
+    scores = {"random": [10, 30, 20], "rnd": [90, 50, 40]}
+    lines = bench_catalogue.render(scores).splitlines()
+    assert lines[2:] == ["| rnd | 90 50 40 | 50 | 2.50 |", "| random | 30 20 10 | 20 | 1.00 |"]
+    bench_catalogue.draw({"PointMaze-v0": scores, "Hopper-v5": scores}, tmp_path / "all.png")
+    assert (tmp_path / "all.png").stat().st_size > 5_000
