@@ -10,7 +10,7 @@ DEV := $(VENV)/.dev
 MARIO := $(VENV)/.mario
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: setup explore test test-fast test-gpu check format docs bench clean
+.PHONY: setup explore test test-fast test-gpu check format docs notebooks wheel-check bench clean
 
 setup: $(DEV)
 
@@ -33,8 +33,9 @@ $(MARIO): $(DEV)
 	then touch $@; \
 	else echo '*** Super Mario Bros could not be installed, its tests are SKIPPED; $@.log says why ***'; fi
 
+# A Hopper covers several times a random policy's cells with every seed in this time; of three Ants only one had set out.
 explore: $(STAMP)
-	$(BIN)/element explore Ant-v5 --steps 60000 --sac.hidden-sizes 64 64 --video --out $(FIRST_LOOK)
+	$(BIN)/element explore Hopper-v5 --steps 60000 --sac.hidden-sizes 64 64 --video --out $(FIRST_LOOK)
 
 test: setup $(MARIO)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -rs
@@ -60,6 +61,15 @@ format: setup
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo 'The documentation: site/index.html (open it in a browser; it needs no server)'
+
+# Runs the notebooks as they are, some minutes each, and writes their output into them.
+notebooks: setup
+	$(BIN)/python tests/support/notebooks.py
+
+# Before a release: the wheel in fresh environments, make wheel-check PYTHONS="python3.11 python3.12"
+PYTHONS ?= $(PYTHON)
+wheel-check: setup
+	$(BIN)/python tests/support/check_wheel.py $(PYTHONS)
 
 bench: setup
 	$(PIP) -e '.[dev,bench]'

@@ -4,6 +4,7 @@ import; and what is compared of chunks."""
 import os
 import signal
 import sys
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -73,6 +74,8 @@ class Counter(gymnasium.Env):
                     reward = np.inf
                 case "crash":
                     raise OSError("the simulator burned down")
+                case "hang":
+                    time.sleep(1000)
                 case "termination":
                     terminated = True
         return observation, reward, terminated, False, {}
