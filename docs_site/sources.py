@@ -2,9 +2,10 @@
 on the site too.
 
 In the repository such a link opens the file. On the site it opens a page that shows the file, made
-when the site is built.
+when the site is built; of a notebook its text, its code and its output.
 """
 
+import json
 import posixpath
 import re
 from pathlib import Path
@@ -60,6 +61,37 @@ def _listing(path: str) -> str:
     text = (ROOT / path).read_text()
     if path.endswith(".md"):
         return text
+    if path.endswith(".ipynb"):
+        return _notebook(path, json.loads(text)["cells"])
     fence = "`````"  # longer than any in the file
     head = f"---\ntitle: {path}\nsearch:\n  exclude: true\n---\n\n# `{path}`\n\n"
     return f"{head}{fence}{LANGUAGES.get(Path(path).suffix, 'text')}\n{text}{fence}\n"
+
+
+def _notebook(path: str, cells: list[dict[str, Any]]) -> str:
+    """Its cells one after the other; links to pages of docs/ and to other notebooks lead there."""
+    up = "../" * path.count("/") + "../"  # from source/ to docs/
+
+    def to_page(link: re.Match[str]) -> str:
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(path), link[1]))
+        inside = target.startswith("docs/")
+        return f"]({up + target.removeprefix('docs/') if inside else link[1] + '.md'})"
+
+    parts = []
+    for cell in cells:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(re.sub(r"\]\(((?!https?:)[^)#]+)\)", to_page, source))
+        else:
+            parts.append(f"`````python\n{source}\n`````")
+            parts += [shown for output in cell["outputs"] if (shown := _output(output))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _output(output: dict[str, Any]) -> str:
+    data = output.get("data", {})
+    if "image/png" in data:
+        picture = "".join(data["image/png"]).replace("\n", "")
+        return f'<img alt="Output of the cell above" src="data:image/png;base64,{picture}">'
+    text = "".join(output.get("text", data.get("text/plain", ""))).rstrip()
+    return f"`````text\n{text}\n`````" if text else ""

@@ -9,10 +9,13 @@ that is left to the end leaves a processor idle. The others are marked `fast` (`
 """
 
 import atexit
+import contextlib
+import ctypes
 import gc
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -60,12 +63,23 @@ SLOW = (
     "runs/test_kills",
     "worlds/test_warp_worlds",
     "training/off_policy/test_worlds",
+    "training/off_policy/test_several_devices",
     "docs/test_code_blocks",
     "studies/test_screens",
     "commands/test_study",
+    "tracking/test_trackers",
+    "tracking/test_endings",
     "test_entropy",
     "training/offline/test_training",
+    "training/on_policy/test_ppo_rewards",
+    "training/on_policy/test_ppo",
+    "agents/test_ppo",
+    "agents/test_ppo_twin",
     "rewards/test_reaches_the_learner",
+    "training/off_policy/test_choices",
+    "commands/test_one_door",
+    "training/off_policy/test_sums",
+    "rewards/test_composite",
     "doctor/test_doctor",
     "memory/test_memories",
     "memory/test_spaced",
@@ -78,7 +92,9 @@ SLOW = (
     "integrations/test_sb3_rewards",
     "integrations/test_replayed",
     "studies/test_tasks",
+    "test_notebooks",
     "docs/test_documents",
+    "hub/test_round_trips",
     "training/finetune/test_comparison",
     "commands/test_own_environments",
     "rewards/test_on_rollouts",
@@ -87,6 +103,7 @@ SLOW = (
     "golden/test_golden",
     "docs/test_commands",
     "evaluate/test_robot_video",
+    "evaluate/test_side_by_side",
     "plots/test_plots_seen",
     "commands/test_on_policy",
     "rewards/test_element",
@@ -105,9 +122,13 @@ SLOW = (
     "studies/test_report_in_browser",
     "agents/test_a3c",
     "evaluate/test_screens",
+    "watch/test_in_browser",
     "rewards/test_make_reward",
     "test_packaging",
     "agents/test_cql",
+    "agents/test_against_d3rlpy",
+    "agents/test_iql",
+    "agents/test_td3_bc",
     "rewards/test_element_on_policy",
     "datasets/collecting/test_datasets",
     "memory/test_graph",
@@ -115,6 +136,8 @@ SLOW = (
     "training/off_policy/test_view",
     "training/off_policy/test_inputs",
     "training/off_policy/test_warm_up",
+    "training/off_policy/test_latents",
+    "integrations/test_latents",
     "worlds/test_collector",
     "rewards/test_whole_replay",
     "rewards/test_element_paper",
@@ -134,6 +157,9 @@ SLOW = (
 )
 
 
+MOST_RESIDENT = 3 * 2**30  # bytes of a test process; two of them, and what they start, share 24 GiB
+
+
 def pytest_configure(config: pytest.Config) -> None:
     # pytest-xdist would begin with the files that have most tests
     config.option.loadscopereorder = False
@@ -146,6 +172,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if place_of[item] == len(SLOW):
             item.add_marker(pytest.mark.fast)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _bounded_memory() -> Iterator[None]:
+    """A process keeps every program that it has compiled, and thousands of tests would fill the
+    memory: once they take much, they are let go when a file of tests is done. (The cache on the
+    disk has them still.)"""
+    yield
+    if _resident_bytes() > MOST_RESIDENT:
+        jax.clear_caches()
+        gc.collect()
+        with contextlib.suppress(OSError, AttributeError):  # glibc keeps what is freed, until told
+            ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+def _resident_bytes() -> int:
+    """Memory that this process holds; 0 where the system does not tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _file_of(item: pytest.Item) -> str:

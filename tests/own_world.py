@@ -75,6 +75,35 @@ class Failing(Walk):
         return super().reset(seed=seed)
 
 
+class Hall(gymnasium.Env[dict[str, Any], np.ndarray]):
+    """Six rooms in a row, and a place in each: with the first number one goes on or back, with the
+    second one moves the place. The last room ends the episode with reward 1."""
+
+    def __init__(self) -> None:
+        place = gymnasium.spaces.Box(-1.0, 1.0, (1, 2), np.float64)
+        self.observation_space = gymnasium.spaces.Dict(
+            place=place, room=gymnasium.spaces.Discrete(6)
+        )
+        self.action_space = gymnasium.spaces.MultiDiscrete([2, 3])
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.place, self.room = self.np_random.uniform(-0.1, 0.1, (1, 2)), 0
+        return self._told(), {}
+
+    def step(self, action: np.ndarray) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action)
+        self.room = max(self.room + (1 if action[0] else -1), 0)
+        self.place = np.clip(self.place + 0.2 * (action[1] - 1), -1.0, 1.0)
+        ends = self.room == 5
+        return self._told(), float(ends), ends, False, {}
+
+    def _told(self) -> dict[str, Any]:
+        return {"place": self.place.copy(), "room": self.room}
+
+
 class Spaces(gymnasium.Env[Any, Any]):
     """Has the spaces it is given."""
 
@@ -94,4 +123,5 @@ def forget() -> None:
 gymnasium.register("OwnWalk-v0", "own_world:Walk", max_episode_steps=50)
 gymnasium.register("own/Screen-v0", "own_world:Screen", max_episode_steps=20)
 gymnasium.register("OwnFailing-v0", "own_world:Failing", max_episode_steps=20)
+gymnasium.register("OwnHall-v0", "own_world:Hall", max_episode_steps=20)
 gymnasium.register("OwnSpaces-v0", "own_world:Spaces", max_episode_steps=20)

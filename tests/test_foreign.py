@@ -53,14 +53,16 @@ import jax.numpy as jnp
 @dataclass(frozen=True)
 class Own:
     name: ClassVar[str] = "own"
-    metric_names: ClassVar[tuple] = ()
     fault: str = ""
-    def note_shapes(self): return {}
+    @property
+    def metric_names(self): return self.told("metric_names", ())
+    def note_shapes(self): return self.told("note_shapes", {})
     def init(self, key, spec): return jnp.zeros(()) if self.fault != "init" else 1 / 0
     def observe(self, state, episode): return self.told("observe", (state, {}))
     def update(self, state, batch, key): return self.told("update", (state, {}))
     def reward(self, state, batch): return self.told("reward", batch.state[:, 0])
-    def reward_terms(self, state, batch): return {"reward_lifelong": batch.state[:, 0]}
+    def reward_terms(self, state, batch):
+        return self.told("reward_terms", {"reward_lifelong": batch.state[:, 0]})
     def told(self, function, answer):
         if self.fault == function + "-raises":
             raise KeyError("what is missing")
@@ -132,7 +134,10 @@ def test_an_empty_observation(capsys: pytest.CaptureFixture[str]) -> None:
     assert "there is nothing to learn" in said
 
 
-@pytest.mark.parametrize("function", ["init", "observe", "update", "reward"])
+@pytest.mark.parametrize(
+    "function",
+    ["metric_names", "note_shapes", "init", "observe", "update", "reward", "reward_terms"],
+)
 @pytest.mark.parametrize("raises", [True, False])
 def test_a_reward_that_raises_or_returns_nothing(
     capsys: pytest.CaptureFixture[str], function: str, raises: bool

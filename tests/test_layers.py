@@ -14,12 +14,13 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 NUMERIC = {"distances", "entropy", "mlp", "storage"}
 SEEING = NUMERIC | {"envs", "encoders", "memory", "replay"}
-LEARNING = SEEING | {"acting", "agents", "rewards", "runs", "worlds"}
+LEARNING = SEEING | {"acting", "agents", "population", "rewards", "runs", "worlds"}
 # room → the rooms that it may import from, besides itself
 ALLOWED: dict[str, set[str]] = {
     "foreign": set(),
     "distances": set(),
     "mlp": set(),
+    "population": set(),
     "storage": set(),
     "entropy": {"distances"},
     "envs": set(),
@@ -28,10 +29,13 @@ ALLOWED: dict[str, set[str]] = {
     "replay": set(),
     "acting": {"envs", "foreign"},
     "agents": {"acting", "mlp"},
-    "worlds": {"envs", "acting", "agents"},
+    "worlds": {"envs", "acting", "agents", "population"},
     "rewards": SEEING - {"envs"},
     "runs": {"acting", "storage"},
     "plots": {"runs", "storage"},
+    "tracking": {"runs", "storage"},
+    "pages": {"plots"},
+    "watch": {"pages", "plots", "runs", "storage"},
     "datasets": {"storage"},
     "integrations": SEEING | {"rewards"},
     "doctor": LEARNING | {"integrations"},
@@ -47,10 +51,11 @@ ALLOWED: dict[str, set[str]] = {
     "evaluate": LEARNING | {"training/off_policy", "training/on_policy"},
 }
 TRAINING = {room for room in ALLOWED if "/" in room}
-STUDYING = LEARNING | TRAINING | {"datasets", "evaluate", "plots"}
+STUDYING = LEARNING | TRAINING | {"datasets", "evaluate", "pages", "plots", "tracking"}
 ALLOWED |= {
     "studies": STUDYING,
-    "commands": STUDYING | {"doctor", "studies", "integrations"},
+    "hub": STUDYING | {"studies"},
+    "commands": STUDYING | {"doctor", "studies", "integrations", "hub", "watch"},
     "cli": {"foreign", "runs", "commands"},
 }
 WITHOUT_JAX = ("envs", "acting")  # environment workers load these

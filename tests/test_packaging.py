@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from support.notebooks import NOTEBOOKS
 
 import element_rl
 from element_rl.cli import COMMANDS, NOBODY_READS
@@ -58,7 +59,7 @@ sys.meta_path.insert(0, Refusal())
 TINY_RUN = [
     *(
         "explore",
-        "PointMaze",
+        "PointMaze-v0",
         "--reward",
         "random",
         "--steps",
@@ -184,6 +185,7 @@ def test_the_source_distribution_can_be_tested_and_documented(built: Path) -> No
     for folder in ("tests", "benchmarks", "docs", "docs_site", "examples"):
         assert any(name.startswith(f"{folder}/") for name in names), folder
     assert not [path for path in documentation_sources() if path not in names]
+    assert {f"examples/notebooks/{path.name}" for path in NOTEBOOKS} <= names
     leftovers = ("runs/", ".venv/", ".ci/", "dist/")
     assert not [
         name
@@ -208,6 +210,22 @@ def test_the_pythons_that_are_named_are_those_that_are_taken() -> None:
     taken = SpecifierSet(project["requires-python"])
     assert all(version in taken for version in named)
     assert "3.10" not in taken
+
+
+def test_the_check_of_a_release_says_what_it_did_not_try_and_what_failed() -> None:
+    """`make wheel-check`; whether the wheel works elsewhere is for a release to find out."""
+    pytest.importorskip(
+        "hatchling", reason="the wheel is built by hatchling: install the extra dev"
+    )
+    check = [sys.executable, str(CHECKOUT / "tests" / "support" / "check_wheel.py")]
+    done = subprocess.run([*check, "python9.99"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    name, *rest = done.stdout.splitlines()
+    assert name == f"element_rl-{element_rl.__version__}-py3-none-any.whl"
+    assert rest == ["python9.99: NOT TRIED, there is none here"]
+    done = subprocess.run([*check, "false"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "false: FAILED\nfalse -m venv " in done.stdout
 
 
 def test_mujoco_with_another_physics_is_not_taken() -> None:

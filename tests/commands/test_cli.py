@@ -93,7 +93,7 @@ def test_unknown_things(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
     assert "There is no environment 'Antt-v5'; did you mean Ant-v5" in sentence
     assert "\n" not in sentence
     assert "CartPole-v1" in complaint(
-        capsys, "explore", "CartPole-v1", "--out", str(tmp_path / "x")
+        capsys, "explore", "CartPole-v1", "--agent", "sac", "--out", str(tmp_path / "x")
     )
     assert "--steps must be at least 1, got 0" in complaint(
         capsys, "explore", "Ant-v5", "--steps", "0"
@@ -308,6 +308,22 @@ def test_what_to_try_next_fits_the_terminal(
     monkeypatch.setenv("COLUMNS", str(longest - 1))
     say_next_steps(RunFolder.open(finished))
     assert capsys.readouterr().out.splitlines()[1:] == lines[60]
+
+
+def test_what_to_try_next_can_be_pasted(
+    finished: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`make explore` calls the command by its path, and it is not on the PATH."""
+    monkeypatch.setattr(sys, "argv", [".venv/bin/element", "explore"])
+    for path, called in (("", "  .venv/bin/element "), (str(finished.parent), "  element ")):
+        monkeypatch.setenv("PATH", path)
+        command = finished.parent / "element"
+        command.write_text("")
+        command.chmod(0o755)
+        say_next_steps(RunFolder.open(finished))
+        commands = capsys.readouterr().out.splitlines()[1:]
+        assert commands[0].startswith(called)
+    command.unlink()
 
 
 def test_the_page_of_a_run(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:

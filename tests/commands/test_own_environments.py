@@ -159,13 +159,19 @@ def test_a_run_of_an_older_version_is_resumed(finished: RunFolder, tmp_path: Pat
     """It kept no package, and knew nothing of positions."""
     out = tmp_path / "older"
     assert (
-        main(["explore", WALK, "--reward", "random", "--steps", "60", *TINY, "--out", str(out)])
+        main(
+            [
+                *("explore", WALK, "--reward", "random", "--steps", "60", "--position", "none"),
+                *TINY,
+                *("--out", str(out)),
+            ]
+        )
         == 0
     )
     settings = json.loads((out / "config.json").read_text())
-    for name in ("position", "bounds"):
+    for name in ("position", "bounds", "cell_size"):
         del settings["settings"][name]
-    for name in ("coverage_unit", "coverage_start"):
+    for name in ("coverage_unit", "coverage_start", "coverage_of", "coverage_cells_of"):
         del settings[name]
     settings["env"] = settings["settings"]["env"] = "OwnWalk-v0"
     (out / "config.json").write_text(json.dumps(settings))

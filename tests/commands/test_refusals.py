@@ -56,6 +56,8 @@ def test_numbers_are_finite(here: Path, capsys: pytest.CaptureFixture[str], numb
         ("explore", "PointMaze", "--seeds", "2e9", *SMALL_RUN),
         ("explore", "PointMaze", "--random-seeds", "2e9", *SMALL_RUN),
         ("on-policy", "Rooms-v0", "--random-seeds", "2e9", *SMALL_RUN),
+        ("explore", "PointMaze", "--sac.hidden-sizes", "2e9", "2e9", *SMALL_RUN),
+        ("on-policy", "Rooms-v0", "--a3c.hidden-size", "2e9", *SMALL_RUN),
         ("finetune", "source", "--episodes", "2e9"),
         ("offline", "a/data-v0", "--episodes", "2e9", *SMALL_RUN),
         ("offline", "a/data-v0", "--seeds", "2e9", *SMALL_RUN),

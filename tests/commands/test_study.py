@@ -78,6 +78,7 @@ def test_another_study_shares_the_cells(sliced: tuple[Path, list[str]]) -> None:
 
 
 CRASHING = """
+import multiprocessing
 import os
 from pathlib import Path
 import gymnasium
@@ -85,7 +86,8 @@ from element_rl.envs.point_maze import PointMaze
 
 class Crash(PointMaze):
     def step(self, action):
-        if not Path(__file__).with_name("mended").exists():
+        acts = multiprocessing.parent_process() is not None  # it is also looked at beforehand
+        if acts and not Path(__file__).with_name("mended").exists():
             os._exit(3)
         return super().step(action)
 

@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 from support.by_hand import KEY, init, observe, padded_episode, reward_of, transitions, update
 from support.documents import DOCUMENTS, ROOT, name_of, rows_of, table
+from support.small_rewards import SMALL_REWARDS
 
 from element_rl.rewards import NAMES, make_reward
 from element_rl.rewards.interface import RewardSpec
@@ -41,6 +42,10 @@ SMALL: dict[str, dict[str, Any]] = {name: {} for name in REWARDS} | {
         "num_neighbours": 2,
     },
     "e3b": {"feature_dim": 4, "encoder_sizes": (8,)},
+    **{name: SMALL_REWARDS[name] for name in ("disagreement", "ride", "noveld", "pseudo-counts")},
+    "etd": {"embedding_dim": 4, "encoder_sizes": (8,), "potential_sizes": (8,)},
+    "rle": {"latent_dim": 2, "feature_sizes": (8,)},
+    "metra": {"encoder_sizes": (8,)},
 }
 
 

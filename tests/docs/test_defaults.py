@@ -14,20 +14,29 @@ from test_layers import ALLOWED
 from element_rl.agents.behaviour_cloning import CloningConfig
 from element_rl.agents.cql import CQLConfig
 from element_rl.agents.discrete_cql import DiscreteCQLConfig
+from element_rl.agents.iql import IQLConfig
+from element_rl.agents.td3_bc import TD3BCConfig
 from element_rl.encoders.stdim import NetworkConfig
 from element_rl.integrations.exploration_info import ExplorationInfo
 from element_rl.integrations.replayed import IntrinsicReward
 from element_rl.memory.auto import LARGEST_EXACT_ON_CPU
 from element_rl.rewards import INTRINSIC_NAMES, make_replay_reward
 from element_rl.rewards.apt import AptConfig
+from element_rl.rewards.disagreement import DisagreementConfig
 from element_rl.rewards.e3b import E3bConfig
 from element_rl.rewards.element import ElementReward
 from element_rl.rewards.element_config import ElementConfig
 from element_rl.rewards.element_on_policy import OnPolicyElementConfig
+from element_rl.rewards.etd import EtdConfig
 from element_rl.rewards.icm import IcmConfig
+from element_rl.rewards.metra import MetraConfig
 from element_rl.rewards.ngu import NguConfig
+from element_rl.rewards.noveld import NoveldConfig
+from element_rl.rewards.pseudo_counts import PseudoCountsConfig
 from element_rl.rewards.re3 import Re3Config
+from element_rl.rewards.ride import RideConfig
 from element_rl.rewards.rise import RiseConfig
+from element_rl.rewards.rle import RleConfig
 from element_rl.rewards.rnd import RndConfig
 from element_rl.studies.engine.methods import SCALES
 from element_rl.training.encoder.config import PretrainConfig
@@ -45,6 +54,13 @@ BASELINES = {
     "apt": AptConfig,
     "icm": IcmConfig,
     "e3b": E3bConfig,
+    "disagreement": DisagreementConfig,
+    "ride": RideConfig,
+    "noveld": NoveldConfig,
+    "pseudo-counts": PseudoCountsConfig,
+    "etd": EtdConfig,
+    "rle": RleConfig,
+    "metra": MetraConfig,
 }
 ROBOTS = ("Ant-v5", "Hopper-v5", "Walker2d-v5", "Humanoid-v5")
 STEPS = 40_000  # of a run below 5,000,000 steps
@@ -135,32 +151,43 @@ def test_options_of_the_plug_ins_are_those_of_their_pages() -> None:
 def test_learners_have_the_settings_of_their_pages() -> None:
     rows = table(DOCS / "offline.md", "Settings")
     cql, discrete, cloning = CQLConfig(), DiscreteCQLConfig(), CloningConfig()
+    td3_bc, iql = TD3BCConfig(), IQLConfig()
+    every = (cql, td3_bc, iql, discrete, cloning)
+    rates = {iql.actor_learning_rate, iql.critic_learning_rate, iql.value_learning_rate}
+    assert rates == {td3_bc.actor_learning_rate} == {td3_bc.critic_learning_rate}
     assert rows["learning rates"] == [
         f"actor {short(cql.actor_learning_rate)}, critics {short(cql.critic_learning_rate)}, "
         f"temperature {short(cql.temperature_learning_rate)}",
+        short(td3_bc.actor_learning_rate),
+        f"{short(iql.actor_learning_rate)}, of the actor falling to 0",
         short(discrete.learning_rate),
         short(cloning.learning_rate),
     ]
-    assert rows["batch"] == [str(config.batch_size) for config in (cql, discrete, cloning)]
+    assert rows["batch"] == [str(config.batch_size) for config in every]
     assert rows["hidden layers"] == [
-        f"{len(config.hidden_sizes)} × {config.hidden_sizes[0]}"
-        for config in (cql, discrete, cloning)
+        f"{len(config.hidden_sizes)} × {config.hidden_sizes[0]}" for config in every
     ]
-    assert rows["discount, target rate"][:2] == [
-        f"{config.discount:g}, {config.target_rate:g}" for config in (cql, discrete)
+    assert rows["discount, target rate"][:4] == [
+        f"{config.discount:g}, {config.target_rate:g}" for config in (cql, td3_bc, iql, discrete)
     ]
-    assert rows["weight w, sampled actions"][:2] == [
-        f"{cql.conservative_weight:g}, 3 × {cql.sampled_actions}",
-        f"{discrete.conservative_weight:g}, none",
+    assert rows["its own"][:4] == [
+        f"w {cql.conservative_weight:g}, 3 × {cql.sampled_actions} actions",
+        f"α {td3_bc.alpha:g}, noise {td3_bc.smoothing_noise:g} within {td3_bc.smoothing_clip:g}, "
+        f"delay {td3_bc.policy_delay}",
+        f"τ {iql.expectile:g}, β {iql.inverse_temperature:g}, c {iql.weight_clip:g}, "
+        f"range {iql.return_range:,.0f}",
+        f"w {discrete.conservative_weight:g}",
     ]
 
-    rows = {name: cells[0] for name, cells in rows_of(DOCS / "on-policy.md", "setting").items()}
+    rows = {
+        name: cells[0] for name, cells in rows_of(DOCS / "on-policy.md", "setting | value").items()
+    }
     for name, value in {
         "γ of rewards": LEARNER.discount,
         "λ of GAE": LEARNER.gae_decay,
         "entropy weight": LEARNER.entropy_weight,
         "steps of a rollout": LEARNER.local_steps,
-        "workers": OnPolicyConfig("Rooms-v0").workers,
+        "workers": OnPolicyConfig("Rooms-v0").num_workers,
         "weight of the squared error of the value": LEARNER.value_weight,
         "largest norm of a gradient": LEARNER.max_gradient_norm,
     }.items():
@@ -213,7 +240,7 @@ def test_lists_of_rewards_are_complete(document: Path) -> None:
     """Where a page lists the names of rewards, it lists all that the registry has."""
     names = set(INTRINSIC_NAMES) - {"element", "element-paper"}
     for part in re.split(r"\n(?=\n|\|)", document.read_text()):
-        listed = names & set(re.findall(r"[a-z]\w+", part))
+        listed = names & set(re.findall(r"[a-z][\w-]+", part))
         assert len(listed) < 5 or listed == names, f"{name_of(document)}: {names - listed}, {part}"
 
 

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from support.documents import DOCUMENTS, ROOT, name_of, spans
 
-from element_rl.agents import cql, discrete_cql
+from element_rl.agents import cql, discrete_cql, iql, td3_bc
 from element_rl.rewards import NAMES, make_bonus, make_reward
 from element_rl.rewards.recent_scale import RecentlyScaled
 from element_rl.training.encoder.training import COLUMNS as ENCODER_COLUMNS
 from element_rl.training.off_policy import explore
 from element_rl.training.offline import training
 from element_rl.training.on_policy import launch
+from element_rl.training.on_policy.config import OnPolicyConfig
 
 GLOSSARY = ROOT / "docs" / "metrics.md"
 PAPER = ROOT / "docs" / "paper.md"
@@ -97,14 +98,18 @@ def _columns() -> set[str]:
     columns = {
         name for reward in rewards for name in explore.metric_columns(RecentlyScaled(reward))
     }
-    columns |= {*explore.metric_columns(None, extrinsic_weight=1.0)}
+    columns |= {*explore.metric_columns(None, extrinsic_weight=1.0, agent="dqn")}
     sizes = {"state_dim": 32, "actions": 5, "max_episode_steps": 100, "total_steps": 1_000}
     bonuses = [make_bonus(name, **sizes) for name in learned]
-    columns |= {name for bonus in bonuses for name in launch.metric_columns(bonus)}
+    for agent in ("a3c", "ppo"):
+        config = OnPolicyConfig("Rooms-v0", agent=agent)
+        columns |= {name for bonus in bonuses for name in launch.metric_columns(bonus, config)}
     columns |= {
         *training.FIRST_COLUMNS,
         *cql.METRICS,
         *discrete_cql.METRICS,
+        *td3_bc.METRICS,
+        *iql.METRICS,
         *training.LAST_COLUMNS,
     }
     return columns | {*ENCODER_COLUMNS}

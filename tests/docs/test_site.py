@@ -71,6 +71,16 @@ def test_site_has_its_pages_and_pictures(site: Path) -> None:
     assert all((site / page).exists() for page in PAGES)
     assert (site / "results" / "coverage.png").exists()
     assert "<math" in (site / "index.html").read_text()
+    assert (site / "explorer-beside-random.webp").exists()
+
+
+def test_notebooks_are_shown_with_their_output(site: Path) -> None:
+    folder = site / "source" / "examples" / "notebooks"
+    first, second, third = (path.read_text() for path in sorted(folder.glob("*.html")))
+    assert all("data:image/png;base64," in page for page in (first, second, third))
+    assert 'href="../../../results/sb3.html"' in second
+    assert 'href="03_write_and_compare_a_reward.ipynb.html"' in second
+    assert '"cell_type"' not in first
 
 
 def test_lists_are_lists(site: Path) -> None:
