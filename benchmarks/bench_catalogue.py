@@ -9,7 +9,8 @@ standard deviation where its terms are not within [0, 1] anyway.
     python -m benchmarks.bench_catalogue --env Hopper-v5 --steps 25000
 
 Runs are kept and not run again. `--page` writes the table of the environment into
-docs/results/catalogue.md, and draws the figure of all tables that stand there.
+docs/results/catalogue.md, and draws the figure of all tables that stand there. A reward of which
+the folder holds no run keeps the line it has on the page.
 """
 
 import json
@@ -68,10 +69,10 @@ def main(settings: Settings) -> None:
     missing = [name for name, folder in folders.items() if not (folder / "summary.json").exists()]
     if missing:
         raise SystemExit(f"Not finished: {', '.join(missing)}; see the logs beside their folders.")
-    table = render(scores_in(settings.out / settings.env))
-    print(table)
+    scores = scores_in(settings.out / settings.env)
+    print(render(scores))
     if settings.page:
-        replace_table(PAGE, settings.env, table)
+        replace_table(PAGE, settings.env, render(scores_on(PAGE).get(settings.env, {}) | scores))
         draw(scores_on(PAGE), PAGE.with_suffix(".png"))
 
 
