@@ -94,7 +94,7 @@ def _reward_options(request: dict[str, Any]) -> dict[str, Any]:
 def _fill(buffer: Any, request: dict[str, Any]) -> None:
     """Random walks until so many states are remembered, as many transitions noted; then windows of
     the paper's share."""
-    from element_rl.integrations.replayed import programs
+    from element_rl.integrations.noted_states import programs
     from element_rl.rewards.element import ElementReward
 
     bonus, num_envs = buffer.bonus, request["num_envs"]

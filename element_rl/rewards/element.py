@@ -69,47 +69,11 @@ from element_rl.replay.ring import Episode, Transitions
 from element_rl.rewards import element_memory
 from element_rl.rewards.element_config import ElementConfig, in_update_window, states_remembered
 from element_rl.rewards.element_memory import DeviceMemory
+from element_rl.rewards.element_novelty import novelty, proposition_2_holds
 from element_rl.rewards.entropy_range import line, seen_episodes
 from element_rl.rewards.interface import Entering, EntropyKernel, RewardSpec
 from element_rl.rewards.robust_scale import RobustScale, followed, robustly_scaled, unseen
-
-
-class Range(NamedTuple):
-    """The smallest and the largest value seen; (inf, −inf) before the first."""
-
-    low: Float[Array, ""]
-    high: Float[Array, ""]
-
-
-def empty_range() -> Range:
-    """Nothing seen yet."""
-    return Range(jnp.asarray(jnp.inf), jnp.asarray(-jnp.inf))
-
-
-def widened(
-    seen: Range, values: Float[Array, " B"], mask: Bool[Array, " B"] | None = None
-) -> Range:
-    """The range that also holds the given values (those where the mask is True)."""
-    low = values if mask is None else jnp.where(mask, values, jnp.inf)
-    high = values if mask is None else jnp.where(mask, values, -jnp.inf)
-    return Range(jnp.minimum(seen.low, jnp.min(low)), jnp.maximum(seen.high, jnp.max(high)))
-
-
-def unit_scaled(values: Float[Array, " B"], seen: Range) -> Float[Array, " B"]:
-    """(x − low) / (high − low), clipped to [0, 1]; 0 where nothing, or one value only, was seen."""
-    span = seen.high - seen.low
-    usable = jnp.isfinite(span) & (span > 0)
-    low = jnp.where(usable, seen.low, 0.0)
-    scaled = (values - low) / jnp.where(usable, span, 1.0)
-    return jnp.where(usable, jnp.clip(scaled, 0.0, 1.0), 0.0)
-
-
-def standardised(values: Float[Array, " B"]) -> Float[Array, " B"]:
-    """(x − mean) / standard deviation of the values themselves; 0 where they are all alike."""
-    deviation = jnp.std(values)
-    # What is left of a constant after rounding is no deviation.
-    varies = deviation > 1e-6 * jnp.max(jnp.abs(values))
-    return jnp.where(varies, (values - jnp.mean(values)) / jnp.where(varies, deviation, 1.0), 0.0)
+from element_rl.rewards.unit_range import Range, empty_range, standardised, unit_scaled, widened
 
 
 class ElementState(NamedTuple):
@@ -376,19 +340,9 @@ class ElementReward:
         return knn(episode.state, config.estimator_neighbours, episode.mask, config.knn_floor)
 
     def novelty(self, neighbour_distances: Float[Array, "B K"]) -> Float[Array, " B"]:
-        """r_l from the noted distances (Eq. 15, or Proposition 2's alternatives); 0 where nothing
-        is remembered."""
-        known = jnp.isfinite(neighbour_distances)
-        distances = jnp.where(known, neighbour_distances, 0.0)
-        if self.config.lifelong_estimator == "knn":
-            return jnp.log1p(jnp.sqrt(jnp.sum(distances**2, axis=1)))
-        kernel = jnp.where(
-            known, jnp.exp(-(distances**2) / (2.0 * self.config.lifelong_bandwidth)), 0.0
-        )
-        similarity = jnp.sum(kernel, axis=1)
-        if self.config.lifelong_estimator == "renyi2":
-            return -similarity
-        return jnp.where(known[:, 0], -jnp.log(jnp.maximum(similarity, 1e-30)), 0.0)
+        """r_l of the noted distances, before it is scaled."""
+        config = self.config
+        return novelty(neighbour_distances, config.lifelong_estimator, config.lifelong_bandwidth)
 
     def entering(self, episode: Episode) -> Entering:
         """The states of the episode whose step is within an update window."""
@@ -404,19 +358,3 @@ class ElementReward:
         visitors = element_memory.visitors_of(self.config, episode)[order]
         number = jnp.sum(enters, dtype=jnp.int32)
         return Entering(episode.state[order], values, number, rank, visitors)
-
-
-def proposition_2_holds(
-    neighbour_distances: Float[Array, "B K"],
-    memory_size: Int[Array, ""],
-    bandwidth: float,
-    tolerance: float,
-) -> Bool[Array, " B"]:
-    """Whether the farthest of the k neighbours is beyond √(2σ log((N−k)/ε)), so that the rest of
-    the sum is below ε."""
-    k = neighbour_distances.shape[1]
-    others = jnp.maximum(memory_size - k, 0)
-    radius = jnp.sqrt(
-        2.0 * bandwidth * jnp.maximum(jnp.log(jnp.maximum(others, 1) / tolerance), 0.0)
-    )
-    return (others == 0) | (neighbour_distances[:, -1] >= radius)

@@ -38,15 +38,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from element_rl.replay.ring import Episode
-from element_rl.rewards.element import (
-    ElementReward,
-    Range,
-    empty_range,
-    proposition_2_holds,
-    unit_scaled,
-    widened,
-)
+from element_rl.rewards.element import ElementReward
 from element_rl.rewards.element_config import ElementConfig, in_update_window, states_remembered
+from element_rl.rewards.element_novelty import proposition_2_holds
 from element_rl.rewards.entropy_range import line, seen_episodes
 from element_rl.rewards.episode_nodes import Nodes, NodeStore
 from element_rl.rewards.interface import EntropyKernel, RewardSpec
@@ -58,6 +52,7 @@ from element_rl.rewards.on_rollouts import (
     states_reached,
 )
 from element_rl.rewards.settings import check_settings
+from element_rl.rewards.unit_range import Range, empty_range, unit_scaled, widened
 
 TERMS = ("reward_episodic", "reward_lifelong")
 

@@ -40,9 +40,10 @@ from element_rl.memory import Memory, graph
 from element_rl.memory.graph import GraphMemoryState
 from element_rl.memory.in_place import grown
 from element_rl.replay.ring import Episode, Transitions
-from element_rl.rewards.element import ElementReward, empty_range, unit_scaled, widened
+from element_rl.rewards.element import ElementReward
 from element_rl.rewards.element_config import ElementConfig, preset, states_remembered
 from element_rl.rewards.interface import Entering, EntropyKernel, RewardSpec
+from element_rl.rewards.unit_range import empty_range, unit_scaled, widened
 
 # settings that the paper's tables have; all others are as printed
 OF_THE_TABLES = (

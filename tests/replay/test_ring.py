@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from element_rl.replay import ring
-from element_rl.replay.ring import Ledger, Records
+from element_rl.replay.ledger import Ledger
+from element_rl.replay.ring import Records
 from element_rl.replay.stored import stored_episodes
 
 

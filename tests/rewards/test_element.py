@@ -14,7 +14,7 @@ from element_rl.entropy import kde_entropy, knn_entropy, renyi_entropy
 from element_rl.memory.graph import GraphConfig
 from element_rl.replay.ring import Episode, Transitions
 from element_rl.rewards import RewardSpec, make_reward
-from element_rl.rewards.element import ElementReward, in_update_window, proposition_2_holds
+from element_rl.rewards.element import ElementReward, in_update_window
 from element_rl.rewards.element_config import (
     PRESETS,
     ElementConfig,
@@ -22,6 +22,7 @@ from element_rl.rewards.element_config import (
     states_remembered,
     update_window,
 )
+from element_rl.rewards.element_novelty import proposition_2_holds
 
 SPEC = RewardSpec(
     observation_dim=3, action_dim=2, state_dim=2, max_episode_steps=8, total_steps=100

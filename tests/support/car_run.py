@@ -16,7 +16,7 @@ import numpy as np
 
 from element_rl.agents import sac
 from element_rl.agents.sac import SACConfig
-from element_rl.replay.ring import Ledger
+from element_rl.replay.ledger import Ledger
 from element_rl.runs.folder import RunFolder
 from element_rl.storage.trees import tree_to_arrays
 from element_rl.training.finetune import FinetuneConfig

@@ -9,7 +9,7 @@ from element_rl.acting.rollout import Rollout
 from element_rl.envs.cells import DifferentPictures
 from element_rl.envs.make import describe
 from element_rl.envs.spec import EnvSpec
-from element_rl.replay.ring import Ledger
+from element_rl.replay.ledger import Ledger
 from element_rl.training.off_policy.measures import ChunkMeasures
 from element_rl.training.on_policy.measures import RolloutMeasures
 

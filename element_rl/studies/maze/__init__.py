@@ -39,7 +39,7 @@ from element_rl.agents import q_learning
 from element_rl.agents.q_learning import QLearningConfig
 from element_rl.envs import maze
 from element_rl.envs.maze import MAZE
-from element_rl.rewards.element import empty_range, unit_scaled, widened
+from element_rl.rewards.unit_range import empty_range, unit_scaled, widened
 from element_rl.storage.capacity import refuse_beyond_memory
 
 RewardName = Literal["episodic", "lifelong", "both", "random"]

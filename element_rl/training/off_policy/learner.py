@@ -24,7 +24,8 @@ from element_rl.envs.spec import EnvSpec
 from element_rl.memory.hnsw import HnswMemory
 from element_rl.population import Devices
 from element_rl.replay import ring
-from element_rl.replay.ring import FinishedEpisode, Ledger, Replay
+from element_rl.replay.ledger import FinishedEpisode, Ledger
+from element_rl.replay.ring import Replay
 from element_rl.rewards import Reward, RewardSpec
 from element_rl.rewards.interface import Inputs, enters_on_host, remembering
 from element_rl.training.off_policy import programs

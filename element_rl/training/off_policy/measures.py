@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int
 
 from element_rl.acting.collector import Chunk
 from element_rl.envs.spec import EnvSpec, coverage_cell
-from element_rl.replay.ring import FinishedEpisode
+from element_rl.replay.ledger import FinishedEpisode
 from element_rl.training.measures import Measures
 
 _FIELDS = ("last_start", "last_length", "running_return")

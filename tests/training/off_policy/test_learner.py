@@ -14,7 +14,7 @@ from element_rl.agents import sac
 from element_rl.agents.sac import Batch, SACConfig
 from element_rl.memory.graph import GraphConfig
 from element_rl.replay import ring
-from element_rl.replay.ring import FinishedEpisode
+from element_rl.replay.ledger import FinishedEpisode
 from element_rl.rewards import make_reward
 from element_rl.rewards.element import in_update_window
 from element_rl.training.off_policy.learner import Learner
