@@ -68,6 +68,7 @@ SLOW = (
     "studies/test_screens",
     "commands/test_study",
     "tracking/test_trackers",
+    "tracking/test_every_command",
     "tracking/test_endings",
     "test_entropy",
     "training/offline/test_training",

@@ -14,6 +14,7 @@ from wandb.util import get_core_path
 
 from element_rl.runs.folder import RunFolder
 
+NAMES = ("wandb", "trackio", "mlflow")
 PROJECT = "element-rl"
 Logged = dict[str, list[tuple[int, float]]]  # metric → steps and values, in their order
 
@@ -74,10 +75,11 @@ def wandb_logged(run: RunFolder) -> Logged:
 
 def trackio_logged(run: RunFolder) -> Logged:
     """In the folder that TRACKIO_DIR names; the library reads it when it is loaded."""
+    name = stored(run, "trackio")["name"]
     script = f"""if True:
         import json
         from trackio.sqlite_storage import SQLiteStorage
-        print("\\nREAD" + json.dumps(SQLiteStorage.get_logs({PROJECT!r}, {run.path.name!r})))"""
+        print("\\nREAD" + json.dumps(SQLiteStorage.get_logs({PROJECT!r}, {name!r})))"""
     found: Logged = {}
     for entry in of_trackio(script):
         for name, value in entry.items():
@@ -97,11 +99,32 @@ def of_trackio(script: str) -> Any:
 def mlflow_client(run: RunFolder):
     from mlflow.tracking import MlflowClient
 
-    return MlflowClient(tracking_uri=(run.path.parent / "mlruns").resolve().as_uri())
+    above = (folder / "mlruns" for folder in run.path.resolve().parents)
+    return MlflowClient(tracking_uri=next(place for place in above if place.is_dir()).as_uri())
+
+
+def mlflow_files(run: RunFolder) -> list[str]:
+    """Paths in the run's folder of the files that MLflow has of it."""
+    client, number = mlflow_client(run), identity(run, "mlflow")
+
+    def within(folder: str) -> list[str]:
+        entries = client.list_artifacts(number, folder)
+        return [
+            path
+            for entry in entries
+            for path in (within(entry.path) if entry.is_dir else [entry.path])
+        ]
+
+    return [path.removeprefix("run/") for path in within("run")]
+
+
+def stored(run: RunFolder, tracker: str) -> dict[str, Any]:
+    """What the run's folder keeps of a tracker."""
+    return json.loads((run.path / "tracking" / f"{tracker}.json").read_text())
 
 
 def identity(run: RunFolder, tracker: str) -> str:
-    return json.loads((run.path / "tracking" / f"{tracker}.json").read_text())["id"]
+    return stored(run, tracker)["id"]
 
 
 def mlflow_logged(run: RunFolder) -> Logged:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.trackers import (
+    NAMES,
     environment,
     expected,
     gone,
@@ -29,7 +30,6 @@ from element_rl.runs.folder import RunFolder
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks in /proc")
 MARK = "TRACKED_IN_A_TEST"
-NAMES = ("wandb", "trackio", "mlflow")
 READERS = (wandb_logged, trackio_logged, mlflow_logged)
 
 

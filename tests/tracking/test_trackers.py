@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 from support.run_outcomes import TIMING, assert_same, outcome
 from support.trackers import (
+    NAMES,
     PROJECT,
     environment,
     expected,
     identity,
     mlflow_client,
+    mlflow_files,
     mlflow_logged,
     of_trackio,
     trackio_logged,
@@ -34,7 +36,6 @@ pytestmark = [
     # of MLflow, about folders as stores
     pytest.mark.filterwarnings("ignore:.*filesystem tracking backend.*:FutureWarning"),
 ]
-NAMES = ("wandb", "trackio", "mlflow")
 TINY = [
     *("--steps", "300", "--seeds", "2", "--env-options", "max_episode_steps=50"),
     *(
@@ -167,16 +168,7 @@ def test_mlflow_has_settings_figures_film_and_files(run: RunFolder) -> None:
     assert stored.data.params["settings.env"] == "PointMaze-v0"
     assert stored.data.tags["group"] == "PointMaze-v0-element"
     assert stored.data.metrics["final/coverage"] == np.mean(run.read_summary()["coverage"])
-
-    def files(folder: str) -> list[str]:
-        entries = client.list_artifacts(number, folder)
-        return [
-            path
-            for entry in entries
-            for path in (files(entry.path) if entry.is_dir else [entry.path])
-        ]
-
-    check_files(run, [path.removeprefix("run/") for path in files("run")])
+    check_files(run, mlflow_files(run))
 
 
 def check_files(run: RunFolder, paths: list[str]) -> None:
