@@ -154,7 +154,7 @@ def _draw(settings: Resolved, run: RunFolder) -> list[Path]:
     from element_rl.plots import plot_run  # loads matplotlib
 
     if settings.config.reward != "random":
-        with bar_or_lines(Console(), Bar("episodes"), name="episodes") as watch:
+        with bar_or_lines(Console(), Bar("episodes"), name="for figures") as watch:
             evaluate(run, episodes=EPISODES_DRAWN, watch=watch, spec=settings.spec)
     return plot_run([run], say=lambda text: None)
 

@@ -45,7 +45,10 @@ def next_steps(run: RunFolder) -> dict[str, str]:
     settings, path = run.config["settings"], shlex.quote(str(run.path))
     element = element_word()
     learned, steps_done = settings["reward"] != "random", run.read_summary()["steps"]
-    steps = {f"{element} report {path}": "all of it on one page"}
+    steps = {
+        f"{element} report {path}": "all of it on one page",
+        f"{element} watch {path} --open": "play it back in a browser; also while a run trains",
+    }
     if learned and _renders(settings["env"]):
         steps[f"{element} evaluate {path} --video"] = "act with its policies, and film the last one"
     if learned and all(importlib.util.find_spec(name) for name in ("minari", "h5py")):

@@ -26,6 +26,14 @@ if TYPE_CHECKING:  # matplotlib takes a second, and not every command draws
 Outcome = TypeVar("Outcome")
 Train = Callable[[Any, Callable[[], bool]], Outcome]  # a watcher, and whether to stop
 
+SHOWN = {  # what is said of figures, beside their paths
+    "coverage": "  (cells visited, by steps)",
+    "entropy": "  (how varied episodes were)",
+    "reward_terms": "  (what the agents were paid)",
+    "density_map": "  (where they have been: look at this first)",
+    "trajectories": "  (paths of single episodes, of early and late policies)",
+}
+
 
 @dataclass(frozen=True)
 class TrainingCommand:
@@ -88,7 +96,7 @@ def run_training(
         if args.figures:
             for path in command.draw(settings, run):
                 if path.suffix == ".png":
-                    print(f"Figure: {path}")
+                    print(f"Figure: {path}{SHOWN.get(path.stem, '')}")
         _film(command, args, settings, run)
         trackers.complete()
     command.say_last(run)

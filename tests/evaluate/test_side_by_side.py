@@ -54,6 +54,8 @@ def test_a_run_ends_with_figures_a_film_and_what_to_try_next(
     ]
     assert printed.count("times as many cells as a random policy") == 1
     assert f"Video: {path}" in printed.splitlines()
+    figure = run.figures_path / "density_map.png"
+    assert f"Figure: {figure}  (where they have been: look at this first)" in printed.splitlines()
     frames = frames_of(path, HEIGHT, WIDTH)
     assert len(frames) == EPISODE
     # the point of either side is somewhere in its half, and white is between them

@@ -81,7 +81,7 @@ class Card {
       const text = (value) => numberText(digits ? Number(value.toPrecision(digits)) : Math.round(value));
       const value = html("dd", {}, entry, text(curve.mean[at]));
       const [low, high] = [curve.low?.[at], curve.high?.[at]];
-      if (low != null && high != null && text(low) !== text(high)) html("span", {}, value, ` ${text(low)} to ${text(high)}`);
+      if (low != null && high != null && text(low) !== text(high)) html("span", {}, value, ` (${text(low)} to ${text(high)})`);
     }
   }
 }
