@@ -61,8 +61,9 @@ class Follower:
     def follow(self, ending: "Ending") -> None:
         """Send until the run is over, then what is left."""
         while not (self.folder / "config.json").exists():
-            if ending.wait(POLL):
-                return
+            over = ending.wait(POLL)
+            if over and not (self.folder / "config.json").exists():
+                return  # it never began; a short run begins and ends between two looks
         self._open()
         while not ending.is_set():
             succeeded = self._tried(lambda: self._send(ended=False))

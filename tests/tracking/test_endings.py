@@ -27,6 +27,7 @@ from support.trackers import (
 
 from element_rl.cli import main
 from element_rl.runs.folder import RunFolder
+from element_rl.tracking.follower import Ending, Follower, Order
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks in /proc")
 MARK = "TRACKED_IN_A_TEST"
@@ -139,3 +140,46 @@ def test_a_library_that_hangs_is_not_left_behind_by_a_killed_run(tmp_path: Path)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert gone(MARK, str(tmp_path), 40.0) == []
+
+
+class Listed:
+    """A tracker that lists what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list = []
+
+    def begin(self, facts, stored, remember) -> None:
+        self.told.append(facts.name)
+
+    def log(self, step, values) -> None:
+        self.told.append(step)
+
+    def send(self, files) -> None:
+        self.told.append("files")
+
+    def finish(self, outcome) -> str:
+        self.told.append(outcome)
+        return "nowhere"
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_a_run_may_begin_and_end_between_two_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begins: bool
+) -> None:
+    folder, tracker = tmp_path / "run", Listed()
+    monkeypatch.setattr(os, "dup2", lambda *descriptors: None)  # the output here is the test's
+
+    class Over(Ending):
+        """By the time that it is waited for, the run has come and gone."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            if begins:
+                run = RunFolder.create(folder, {"settings": {"reward": "rnd"}})
+                run.append_metrics([{"step": 10, "seed": 0, "coverage": 3.0}])
+            self.outcome = "finished"
+            self.set()
+            return True
+
+    order = Order("wandb", str(folder), "run", None, str(folder), False, os.getpid())
+    Follower(order, tracker).follow(Over())
+    assert tracker.told == (["run", 10, "files", "finished"] if begins else [])
