@@ -117,9 +117,26 @@ PRESETS: Mapping[str, ElementConfig] = {
 }
 
 
+# Robots on which single states are paid by their nearest neighbours instead of the paper's
+# estimator, because that covers more cells (docs/results/estimators.md).
+BY_NEIGHBOURS = ("Ant", "HalfCheetah", "Humanoid")
+
+
 def preset(env: str | None) -> ElementConfig:
     """The paper's settings for a robot, by the name of its environment; those of Ant for others."""
-    return PRESETS.get((env or "").rpartition(":")[2].split("-v")[0], ElementConfig())
+    return PRESETS.get(_robot(env), ElementConfig())
+
+
+def usual_estimator(env: str, credit: str) -> Literal["renyi", "kde", "knn"]:
+    """How `element explore` estimates the entropy of an episode, unless it is told: the paper's
+    estimator where all states of an episode are paid alike."""
+    by_neighbours = credit != "episode" and _robot(env) in BY_NEIGHBOURS
+    return "knn" if by_neighbours else preset(env).estimator
+
+
+def _robot(env: str | None) -> str:
+    """Ant of mujoco:Ant-v5."""
+    return (env or "").rpartition(":")[2].split("-v")[0]
 
 
 def replay_defaults(estimator: str) -> dict[str, Any]:

@@ -26,6 +26,7 @@ import numpy as np
 
 from element_rl.agents.sac import SACConfig
 from element_rl.envs.robots import robot_of
+from element_rl.rewards.element_config import preset, usual_estimator
 from element_rl.rewards.expression import names_in
 from element_rl.rewards.making import is_own_reward
 from element_rl.runs.folder import RunFolder
@@ -231,6 +232,10 @@ def _digested(job: Job) -> dict[str, Any]:
     if isinstance(job, ExploreConfig) and usual_units(job.env) == "calibrated":
         # Older cells there are raw: another name, or they would be taken for these.
         job = dataclasses.replace(job, state_units=job.state_units or "calibrated")
+    if isinstance(job, ExploreConfig) and "element" in names_in(job.reward):
+        usual = usual_estimator(job.env, job.credit)
+        if usual != preset(job.env).estimator:  # older cells there have the paper's
+            job = dataclasses.replace(job, estimator=job.estimator or usual)
     if isinstance(job, ExploreConfig) and not job.position and robot_of(job.env) is None:
         job = dataclasses.replace(job, position=(FOUND,))  # older cells had none there
     if isinstance(job, OnPolicyConfig):

@@ -24,6 +24,7 @@ from element_rl.rewards.element_config import (
     preset,
     replay_defaults,
     update_window,
+    usual_estimator,
 )
 from element_rl.rewards.element_paper import printed
 from element_rl.rewards.expression import Named, names_in, options_of_each, parsed
@@ -99,7 +100,8 @@ class ExploreConfig:
     # or only those of other episodes do (out).
     own_episode: Literal["in", "out"] = "in"
     # How ELEMENT estimates the entropy of an episode: matrix-based Rényi entropy, a kernel density,
-    # or distances to nearest neighbours. (default: kde on Hopper, knn on Walker2d, otherwise renyi)
+    # or distances to nearest neighbours. (default: kde on Hopper, knn on Walker2d; where states are
+    # paid by themselves also on Ant, HalfCheetah and Humanoid; otherwise renyi)
     estimator: Literal["renyi", "kde", "knn"] | None = None
     # Width σ of the kernel of renyi and kde: states closer than about √σ count as alike.
     # (default: 1; with kde 0.1, where the paper has 1)
@@ -568,7 +570,7 @@ def _element_options(
     if name == PRINTED or (name is None and only_printed):
         return _printed_options(env, config)
     paper = preset(env)
-    estimator = config.estimator or paper.estimator
+    estimator = config.estimator or usual_estimator(env, config.credit)
     usual_bandwidth = replay_defaults(estimator).get("bandwidth", paper.bandwidth)
     options: dict[str, Any] = {
         "lifelong_weight": paper.lifelong_weight if config.beta is None else config.beta,

@@ -550,6 +550,20 @@ def test_states_are_paid_what_they_add_unless_the_paper_s_form_is_asked_for() ->
         assert reward.config.credit == credit
 
 
+def test_single_states_are_paid_by_their_neighbours_on_robots_where_that_covers_more() -> None:
+    def estimator(env: str, **settings: object) -> str:
+        config, _, reward = resolved(ExploreConfig(env, steps=1000, **settings))  # type: ignore[arg-type]
+        assert isinstance(reward, ElementReward)
+        assert config.estimator == reward.config.estimator
+        return reward.config.estimator
+
+    robots = ("Ant", "HalfCheetah-v5", "Humanoid", "Walker2d", "Hopper")
+    assert [*map(estimator, robots)] == ["knn", "knn", "knn", "knn", "kde"]
+    paper = ["renyi", "renyi", "renyi", "knn", "kde"]
+    assert [estimator(robot, credit="episode") for robot in robots] == paper
+    assert (estimator("PointMaze"), estimator("Ant", estimator="renyi")) == ("renyi", "renyi")
+
+
 def test_the_environment_s_reward_beside_an_intrinsic_one(
     undisturbed: RunFolder, tmp_path: Path
 ) -> None:
