@@ -114,9 +114,9 @@ def test_elements_own_page_states_the_defaults() -> None:
     rows = table(ELEMENT, "Settings")
     robots = {name: resolved(ExploreConfig(name, steps=STEPS))[0] for name in ROBOTS}
     estimators = {name: config.estimator for name, config in robots.items()}
-    assert estimators == dict(zip(ROBOTS, ("knn", "kde", "knn", "knn"), strict=True))
+    assert estimators == dict(zip(ROBOTS, ("knn", "kde", "knn", "renyi"), strict=True))
     assert rows["`--estimator`"] == [
-        "`kde` on Hopper, `knn` on the other robots below, otherwise `renyi`"
+        "`kde` on Hopper, `knn` on Walker2d, Ant and HalfCheetah, otherwise `renyi`"
     ]
     ant, hopper = robots["Ant-v5"], robots["Hopper-v5"]
     assert rows["`--bandwidth`"] == [f"{ant.bandwidth:g}; with `kde` {hopper.bandwidth:g}"]

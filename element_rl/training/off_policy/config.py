@@ -101,7 +101,7 @@ class ExploreConfig:
     own_episode: Literal["in", "out"] = "in"
     # How ELEMENT estimates the entropy of an episode: matrix-based Rényi entropy, a kernel density,
     # or distances to nearest neighbours. (default: kde on Hopper, knn on Walker2d; where states are
-    # paid by themselves also on Ant, HalfCheetah and Humanoid; otherwise renyi)
+    # paid by themselves also on Ant and HalfCheetah; otherwise renyi)
     estimator: Literal["renyi", "kde", "knn"] | None = None
     # Width σ of the kernel of renyi and kde: states closer than about √σ count as alike.
     # (default: 1; with kde 0.1, where the paper has 1)

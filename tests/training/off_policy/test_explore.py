@@ -558,7 +558,7 @@ def test_single_states_are_paid_by_their_neighbours_on_robots_where_that_covers_
         return reward.config.estimator
 
     robots = ("Ant", "HalfCheetah-v5", "Humanoid", "Walker2d", "Hopper")
-    assert [*map(estimator, robots)] == ["knn", "knn", "knn", "knn", "kde"]
+    assert [*map(estimator, robots)] == ["knn", "knn", "renyi", "knn", "kde"]
     paper = ["renyi", "renyi", "renyi", "knn", "kde"]
     assert [estimator(robot, credit="episode") for robot in robots] == paper
     assert (estimator("PointMaze"), estimator("Ant", estimator="renyi")) == ("renyi", "renyi")
