@@ -12,24 +12,19 @@ which table and figure of docs/results/worlds.md are made:
 lets them share a GPU. Cells that are there are not run again.
 """
 
-import csv
 import itertools
-import subprocess
-import sys
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib.pyplot as plt
-import numpy as np
 import tyro
 
-from benchmarks.tables import markdown_table, replace_table
-from element_rl.plots.lines import draw_ends, draw_seeds, finish_axes
-from element_rl.plots.style import COLOURS, QUIET, STYLE
-from element_rl.studies.engine.statistics import holm, permutation_p_value
+from benchmarks import seed_tables
+from benchmarks.seed_tables import Cells, draw_robot, read_data, train, write_data
+from benchmarks.tables import replace_table
+from element_rl.plots.lines import finish_axes
+from element_rl.plots.style import STYLE
 from element_rl.studies.engine.submission import Entry, Submission, write_submission
 
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "results"
@@ -44,7 +39,14 @@ METHODS: dict[str, tuple[str, ...]] = {
     "rnd": ("--reward", "rnd", "--recent-scale"),
     "random": ("--reward", "random"),
 }
-LABELS = {"element": "ELEMENT", "element-beta0-robust": "ELEMENT, β = 0, robust", "rnd": "RND"}
+LABELS = {
+    "element": "ELEMENT",
+    "element-beta0-robust": "ELEMENT, β = 0, robust",
+    "rnd": "RND",
+    "random": "random",
+}
+# ELEMENT's estimator there when the data were made; it is another by default since
+ESTIMATORS = {"Ant-v5": "renyi", "HalfCheetah-v5": "renyi"}
 STEPS = 204_800
 RECIPE = (
     *("--physics", "warp", "--envs-per-agent", "64", "--updates-per-step", "0.125"),
@@ -52,9 +54,6 @@ RECIPE = (
     *("--log-every", "20480", "--checkpoint-every", "999999999", "--replay-size", "220000"),
     *("--random-seeds", "0", "--no-figures"),
 )
-COLUMNS = ("coverage", "episodic_entropy", "extrinsic_return", "temperature")
-
-Cells = Mapping[tuple[str, str], Mapping[int, Sequence[tuple[int, int]]]]  # seed → (step, cells)
 
 
 @dataclass(frozen=True)
@@ -77,8 +76,8 @@ def main(settings: Settings) -> None:
     """The tables of the page."""
     if settings.run:
         with ThreadPoolExecutor(settings.together) as pool:
-            list(pool.map(lambda cell: run(settings.out, *cell), all_cells()))
-        write_data(settings.out, DATA)
+            list(pool.map(lambda cell: train_cell(settings.out, *cell), all_cells()))
+        write_data(settings.out, DATA, all_cells())
     cells = read_data(DATA)
     tables = {"cells": cells_table(cells), "comparisons": comparisons_table(cells)}
     for name, table in tables.items():
@@ -108,7 +107,7 @@ def submission_of(cells: Cells) -> Submission:
                 curve_steps=tuple(step for step, _ in seeds[0][1]),
                 curves=tuple(map(tuple, lines)),
                 reward=method.removesuffix("-beta0-robust"),
-                settings={"flags": [*RECIPE, *METHODS[method]]},
+                settings={"flags": [*flags_of(robot, method)]},
             )
         )
     return Submission(
@@ -129,82 +128,23 @@ def all_cells() -> list[tuple[str, str]]:
     return list(itertools.product(ROBOTS, METHODS))
 
 
-def run(out: Path, robot: str, method: str) -> None:
-    """Train a cell, unless it is there; its words go into a log beside its folder."""
-    folder = out / robot / method
-    if (folder / "summary.json").exists():
-        return
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "element_rl.cli", "explore", robot, *RECIPE, *METHODS[method]]
-    with folder.with_suffix(".log").open("ab") as log:
-        subprocess.run([*command, "--out", str(folder)], stdout=log, stderr=log, check=False)
+def train_cell(out: Path, robot: str, method: str) -> None:
+    train(out / robot / method, robot, flags_of(robot, method))
 
 
-def write_data(out: Path, path: Path) -> None:
-    """What all runs have logged, a line per seed and step."""
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("environment", "method", "seed", "step", *COLUMNS))
-        for robot, method in all_cells():
-            log = out / robot / method / "metrics.csv"
-            with log.open(newline="") as metrics:
-                for row in csv.DictReader(metrics):
-                    values = [row.get(name, "") for name in COLUMNS]
-                    writer.writerow([robot, method, row["seed"], row["step"], *values])
-
-
-def read_data(path: Path) -> Cells:
-    """Unique cells by robot and method, then by seed, in the order of steps."""
-    found: dict[tuple[str, str], dict[int, list[tuple[int, int]]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
-    with path.open(newline="") as file:
-        for row in csv.DictReader(file):
-            own = found[row["environment"], row["method"]][int(row["seed"])]
-            own.append((int(row["step"]), int(row["coverage"])))
-    return {cell: dict(seeds) for cell, seeds in found.items()}
-
-
-def at_the_end(cells: Cells, robot: str, method: str) -> list[int]:
-    """Cells of every seed at the last step."""
-    return [rows[-1][1] for _, rows in sorted(cells[robot, method].items())]
+def flags_of(robot: str, method: str) -> tuple[str, ...]:
+    """What a method is called by on a robot."""
+    estimator = ESTIMATORS.get(robot) if method.startswith("element") else None
+    return (*RECIPE, *METHODS[method], *(("--estimator", estimator) if estimator else ()))
 
 
 def cells_table(cells: Cells) -> str:
-    """Mean and standard deviation over the seeds."""
-    rows = []
-    for robot in ROBOTS:
-        ends = {method: np.array(at_the_end(cells, robot, method)) for method in METHODS}
-        best = max(ends, key=lambda method: ends[method].mean())
-        rows.append([robot])
-        for method, values in ends.items():
-            mean = f"{values.mean():,.0f}"
-            rows[-1].append(
-                f"{f'**{mean}**' if method == best else mean} ± {values.std(ddof=1):,.0f}"
-            )
-    return markdown_table(["unique cells", *(LABELS.get(name, name) for name in METHODS)], rows)
+    return seed_tables.cells_table(cells, ROBOTS, LABELS)
 
 
 def comparisons_table(cells: Cells) -> str:
-    """Exact tests of pairs, corrected together."""
     pairs = (("element", "rnd"), ("element-beta0-robust", "rnd"), ("element", "random"))
-    p_values = {
-        (robot, *pair): permutation_p_value(
-            *([np.array(at_the_end(cells, robot, method))] for method in pair)
-        )
-        for robot in ROBOTS
-        for pair in pairs
-    }
-    corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True))
-    rows = []
-    for robot in ROBOTS:
-        rows.append([robot])
-        for one, other in pairs:
-            means = [np.mean(at_the_end(cells, robot, method)) for method in (one, other)]
-            ratio, p = means[0] / means[1], corrected[robot, one, other]
-            rows[-1].append(f"{ratio:.2f} ({'< 0.001' if p < 0.001 else f'{p:.2g}'})")
-    names = [f"{LABELS.get(one, one)} / {LABELS.get(other, other)}" for one, other in pairs]
-    return markdown_table(["ratio of means (corrected p)", *names], rows)
+    return seed_tables.comparisons_table(cells, ROBOTS, LABELS, pairs)
 
 
 def draw(cells: Cells, path: Path) -> None:
@@ -214,16 +154,7 @@ def draw(cells: Cells, path: Path) -> None:
         *panels, empty = grid.reshape(-1)
         empty.axis("off")
         for panel, robot in zip(panels, ROBOTS, strict=True):
-            ends = []
-            for method, colour in zip(METHODS, (*COLOURS[:3], QUIET), strict=True):
-                rows = [seeds for _, seeds in sorted(cells[robot, method].items())]
-                steps = np.array([0, *(step for step, _ in rows[0])])
-                values = np.array([[0.0, *(float(count) for _, count in row)] for row in rows])
-                style = {"color": colour}
-                label = LABELS.get(method, "random policy")
-                ends.append(draw_seeds(panel, steps, values, style, label))
-            draw_ends(panel, ends)
-            panel.set_title(robot)
+            draw_robot(panel, cells, robot, LABELS)
         for panel in panels:
             finish_axes([panel])
         for panel in (panels[0], panels[3]):

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import worlds_coverage as benchmark
+from benchmarks.seed_tables import at_the_end
 from element_rl.runs.folder import RunFolder
 
 
@@ -28,7 +29,7 @@ def test_words_of_the_page_about_the_data() -> None:
     cells = benchmark.read_data(benchmark.DATA)
 
     def mean(robot: str, method: str) -> float:
-        ends = benchmark.at_the_end(cells, robot, method)
+        ends = at_the_end(cells, robot, method)
         return sum(ends) / len(ends)
 
     humanoid = [mean("Humanoid-v5", name) for name in ("element", "rnd", "random")]
@@ -43,6 +44,7 @@ def test_data_are_written_from_the_logs_of_runs(
 ) -> None:
     monkeypatch.setattr(benchmark, "ROBOTS", ("Hopper-v5",))
     monkeypatch.setattr(benchmark, "METHODS", {"element": (), "rnd": ()})
+    monkeypatch.setattr(benchmark, "LABELS", {"element": "ELEMENT", "rnd": "RND"})
     for method, factor in (("element", 2), ("rnd", 1)):
         run = RunFolder.create(tmp_path / "Hopper-v5" / method, {"kind": "explore"})
         with (run.path / "metrics.csv").open("w", newline="") as file:
@@ -50,9 +52,9 @@ def test_data_are_written_from_the_logs_of_runs(
             writer.writerow(["step", "seed", "coverage", "episodic_entropy"])
             for step in (10, 20):
                 writer.writerows([step, seed, factor * step * seed, 1.5] for seed in (1, 2))
-    benchmark.write_data(tmp_path, tmp_path / "data.csv")
+    benchmark.write_data(tmp_path, tmp_path / "data.csv", benchmark.all_cells())
     cells = benchmark.read_data(tmp_path / "data.csv")
     assert cells["Hopper-v5", "element"] == {1: [(10, 20), (20, 40)], 2: [(10, 40), (20, 80)]}
-    assert benchmark.at_the_end(cells, "Hopper-v5", "rnd") == [20, 40]
+    assert at_the_end(cells, "Hopper-v5", "rnd") == [20, 40]
     table = benchmark.cells_table(cells)
     assert "| Hopper-v5 | **60** ± 28 | 30 ± 14 |" in table
