@@ -41,6 +41,7 @@ Departures from the paper and its code:
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 import jax
@@ -182,6 +183,53 @@ def temporal_distance(
     return forward + jnp.sqrt(squared + SMALLEST_SQUARE)
 
 
+@jax.custom_vjp
+def all_distances(before: Float[Array, "B F"], after: Float[Array, "C F"]) -> Float[Array, "B C"]:
+    """d from each embedding to each other one.
+
+    Its derivative is written out: `jax.grad` of `temporal_distance` over all pairs keeps several
+    arrays of B · C · F numbers, and takes several times as long on a CPU. With D the symmetric part
+    and g what arrives at a pair,
+
+        ∂/∂φ'_i = Σ_j g_ij (φ'_i − φ'_j) / D_ij,
+
+    two products of matrices; of the asymmetric part only the largest entry has one.
+    """
+    return _all_distances(before, after)[0]
+
+
+def _all_distances(
+    before: Float[Array, "B F"], after: Float[Array, "C F"]
+) -> tuple[Float[Array, "B C"], tuple[Array, ...]]:
+    half = before.shape[-1] // 2
+    ahead = before[:, None, :half] - after[None, :, :half]
+    beside = before[:, None, half:] - after[None, :, half:]
+    largest = jnp.max(ahead, axis=-1)
+    symmetric = jnp.sqrt(jnp.sum(beside**2, axis=-1) + SMALLEST_SQUARE)
+    return jax.nn.relu(largest) + symmetric, (before, after, largest, symmetric)
+
+
+def _all_distances_gradient(
+    kept: tuple[Array, ...], arrived: Float[Array, "B C"]
+) -> tuple[Float[Array, "B F"], Float[Array, "C F"]]:
+    before, after, largest, symmetric = kept
+    half = before.shape[-1] // 2
+    is_largest = before[:, None, :half] - after[None, :, :half] == largest[:, :, None]
+    of_entry = jnp.where(is_largest, jnp.where(largest > 0, arrived, 0.0)[:, :, None], 0.0)
+    share = arrived / symmetric
+    x, y = before[:, half:], after[:, half:]
+    product = partial(jnp.matmul, precision="highest")
+    to_before = jnp.sum(share, axis=1)[:, None] * x - product(share, y)
+    to_after = jnp.sum(share, axis=0)[:, None] * y - product(share.mT, x)
+    return (
+        jnp.concatenate([jnp.sum(of_entry, axis=1), to_before], axis=1),
+        jnp.concatenate([-jnp.sum(of_entry, axis=0), to_after], axis=1),
+    )
+
+
+all_distances.defvjp(_all_distances, _all_distances_gradient)
+
+
 def nearest_before(before: Float[Array, "T F"], after: Float[Array, "T F"]) -> Float[Array, " T"]:
     """min_{k ≤ t} d(s_k, s_{t+1}) of every t, for embeddings of s_0 … s_{T−1} and of s_1 … s_T."""
     row = jnp.arange(before.shape[0])
@@ -242,7 +290,7 @@ def contrastive_loss(
 ) -> tuple[Float[Array, ""], dict[str, Float[Array, ""]]]:
     """L over the pairs that are there, and in how many of them the right y has the largest f."""
     embedded, reached = model.encoder(before), model.encoder(after)
-    distances = temporal_distance(*jnp.broadcast_arrays(embedded[:, None], reached[None, :]))
+    distances = all_distances(embedded, reached)
     logits = model.potential(after)[:, 0][None, :] - distances
     logits = jnp.where(present[:, None] & present[None, :], logits, NEVER)
     own = jnp.diagonal(logits)

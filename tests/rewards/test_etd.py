@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxtyping import Array
 from support.by_hand import episode_of, init, observe, transitions, update
 from support.small_rewards import SMALL_REWARDS
 
@@ -14,6 +15,7 @@ from element_rl.rewards.etd import (
     EtdConfig,
     EtdReward,
     EtdState,
+    all_distances,
     contrastive_loss,
     drawn_pairs,
     steps_ahead,
@@ -186,3 +188,25 @@ def test_bad_settings_are_refused(name: str, value) -> None:
 def test_episodes_that_do_not_fit_the_pool_are_refused() -> None:
     with pytest.raises(ValueError, match="up to 40 steps do not fit ETD's pool of 40 observations"):
         etd(pool_size=40).init(jax.random.key(0), SPEC)
+
+
+def test_the_written_derivative_of_all_distances_is_that_of_one() -> None:
+    """As `jax.grad` has it of `temporal_distance`; also where two embeddings are equal."""
+    keys = jax.random.split(jax.random.key(0), 3)
+    before = jax.random.normal(keys[0], (5, 6))
+    after = jnp.concatenate([before[:1], jax.random.normal(keys[1], (3, 6))])
+    weight = jax.random.normal(keys[2], (5, 4))
+
+    def of_pairs(x: Array, y: Array) -> Array:
+        pairs = jnp.broadcast_arrays(x[:, None], y[None, :])
+        return jnp.sum(weight * temporal_distance(*pairs))
+
+    def of_all(x: Array, y: Array) -> Array:
+        return jnp.sum(weight * all_distances(x, y))
+
+    for argument in (0, 1):
+        expected = jax.grad(of_pairs, argument)(before, after)
+        found = jax.grad(of_all, argument)(before, after)
+        # the equal pair's slope of the root is 1e4 times its difference, which is 0
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-3)
+    np.testing.assert_allclose(of_all(before, after), of_pairs(before, after), rtol=1e-6)
