@@ -65,7 +65,7 @@ def main(settings: Settings) -> None:
     if settings.run:
         with ThreadPoolExecutor(settings.together) as pool:
             list(pool.map(lambda cell: train_cell(settings.out, *cell), all_cells()))
-        write_data(settings.out, DATA, all_cells())
+        write_data(settings.out, DATA, all_cells(), points=20)
     cells = read_data(DATA)
     tables = {"cells": cells_table(cells), "comparisons": comparisons_table(cells)}
     for name, table in tables.items():

@@ -33,17 +33,33 @@ def train(folder: Path, robot: str, flags: Sequence[str]) -> None:
         subprocess.run([*command, "--out", str(folder)], stdout=log, stderr=log, check=False)
 
 
-def write_data(out: Path, path: Path, cells: Iterable[tuple[str, str]]) -> None:
-    """What all runs have logged, a line per seed and step."""
+def write_data(
+    out: Path, path: Path, cells: Iterable[tuple[str, str]], points: int | None = None
+) -> None:
+    """What all runs have logged, a line per seed and step; of so many steps if not all are kept."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("environment", "method", "seed", "step", *COLUMNS))
         for robot, method in cells:
             log = out / robot / method / "metrics.csv"
             with log.open(newline="") as metrics:
-                for row in csv.DictReader(metrics):
+                rows = list(csv.DictReader(metrics))
+            kept = spread_steps(sorted({int(row["step"]) for row in rows}), points)
+            for row in rows:
+                if int(row["step"]) in kept:
                     values = [row.get(name, "") for name in COLUMNS]
                     writer.writerow([robot, method, row["seed"], row["step"], *values])
+
+
+def spread_steps(steps: Sequence[int], points: int | None) -> set[int]:
+    """The first step in each of so many equal parts of a run, counted from its end: the last one
+    among them."""
+    if points is None:
+        return set(steps)
+    parts = [step * points // steps[-1] for step in steps]
+    return {
+        step for step, part, before in zip(steps, parts, [0, *parts], strict=False) if part > before
+    }
 
 
 def read_data(path: Path) -> Cells:

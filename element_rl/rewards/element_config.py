@@ -118,7 +118,7 @@ PRESETS: Mapping[str, ElementConfig] = {
 
 
 # Robots on which single states are paid by their nearest neighbours instead of the paper's
-# estimator, because that covers more cells (docs/results/estimators.md).
+# estimator: it covers more cells in the mean (docs/results/estimators.md).
 BY_NEIGHBOURS = ("Ant", "HalfCheetah")
 
 

@@ -1,6 +1,7 @@
 """The page of estimators says what its data say."""
 
 from benchmarks import estimators as benchmark
+from benchmarks.seed_tables import spread_steps
 from element_rl.training.off_policy.config import ExploreConfig, resolved
 
 
@@ -23,3 +24,11 @@ def test_the_default_is_the_estimator_that_covers_more() -> None:
     for robot in benchmark.STEPS:
         config, _, _ = resolved(ExploreConfig(robot, steps=1_000))
         assert benchmark.METHODS["element-knn"] == ("--estimator", config.estimator)
+
+
+def test_data_keep_steps_that_are_spread_and_the_last_one() -> None:
+    steps = list(range(600, 60_001, 600))
+    assert sorted(spread_steps(steps, 20)) == list(range(3_000, 60_001, 3_000))
+    uneven = [448, 960, 1_408, 2_000]
+    assert spread_steps(uneven, 2) == {1_408, 2_000}
+    assert spread_steps(uneven, None) == set(uneven)
