@@ -48,7 +48,7 @@ def test_killed_at_random_moments(run: RunFolder) -> None:
     moment = random.Random(0)
     steps = [0]
     # a slow machine saves little between two kills
-    while len(steps) <= 12 or (steps[-1] < 3 and len(steps) < 200):
+    while len(steps) <= 7 or (steps[-1] < 3 and len(steps) < 200):
         command = [sys.executable, "-c", SAVING, str(run.path)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None

@@ -48,7 +48,7 @@ TAKING = textwrap.dedent(
 
 
 def test_of_processes_that_begin_at_once_one_has_the_folder(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", TAKING, str(tmp_path), "25"]
+    command = [sys.executable, "-c", TAKING, str(tmp_path), "12"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -294,8 +294,9 @@ def test_an_environment_without_positions(tmp_path: Path) -> None:
     assert all(entropy > 0 for entropy in summary["episodic_entropy"])
 
 
-def test_killed_at_random_moments_ten_times(tmp_path: Path) -> None:
-    """kill -9, resume, ten times in a row; through the command line, with worker processes."""
+def test_killed_at_random_moments_five_times(tmp_path: Path) -> None:
+    """kill -9, resume, five times in a row; through the command line, with worker processes.
+    `benchmarks/faults` does so by the hundred."""
     arguments = [
         *(
             "Hopper-v5",
@@ -337,8 +338,8 @@ def test_killed_at_random_moments_ten_times(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     out = tmp_path / "killed"
     killed = 0
-    # checkpoints, of 30 in all: 23 are written before
-    for more in rng.permutation([0, 0, 1, 1, 2, 2, 3, 4, 5, 5]):
+    # checkpoints, of 30 in all: 14 are written before
+    for more in rng.permutation([0, 1, 3, 5, 5]):
         process = launch(out)
         before = checkpoints(out)
         while process.poll() is None and checkpoints(out) < before + more:
@@ -350,7 +351,7 @@ def test_killed_at_random_moments_ten_times(tmp_path: Path) -> None:
         if code != -signal.SIGKILL:  # a quick machine is at the end before the last of them
             assert code == 0, log.read_text()
             break
-    assert killed >= 6, log.read_text()
+    assert killed >= 4, log.read_text()
     process = launch(out)
     assert process.wait(300) == 0, log.read_text()
     assert_same(outcome(RunFolder.open(tmp_path / "whole")), outcome(RunFolder.open(out)))
