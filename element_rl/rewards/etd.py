@@ -192,8 +192,8 @@ def all_distances(before: Float[Array, "B F"], after: Float[Array, "C F"]) -> Fl
 
         ∂/∂φ'_i = Σ_j g_ij (φ'_i − φ'_j) / D_ij,
 
-    and of the asymmetric part only the largest entry has one. (As products of matrices the sum
-    would be faster still, and of embeddings that lie close together it would lose its digits.)
+    and of the asymmetric part only the largest entry has one. The sum is not taken as products of
+    matrices: of embeddings that lie close together these lose their digits.
     """
     return _all_distances(before, after)[0]
 
