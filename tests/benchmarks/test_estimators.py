@@ -20,7 +20,7 @@ def test_every_cell_has_ten_report_seeds_to_the_end() -> None:
         assert {rows[-1][0] for rows in seeds.values()} == {benchmark.STEPS[robot]}
 
 
-def test_the_default_is_the_estimator_that_covers_more() -> None:
+def test_the_default_is_what_the_page_says() -> None:
     for robot in benchmark.STEPS:
         config, _, _ = resolved(ExploreConfig(robot, steps=1_000))
         assert benchmark.METHODS["element-knn"] == ("--estimator", config.estimator)

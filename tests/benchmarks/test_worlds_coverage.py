@@ -39,6 +39,13 @@ def test_words_of_the_page_about_the_data() -> None:
     assert ant[0] / ant[1] == pytest.approx(2.5, abs=0.15)
 
 
+def test_commands_give_the_runs_of_the_data_although_a_default_changed() -> None:
+    for robot, method in benchmark.all_cells():
+        is_pinned = "--estimator" in benchmark.flags_of(robot, method)
+        by_kernel = robot in ("Ant-v5", "HalfCheetah-v5") and method.startswith("element")
+        assert is_pinned == by_kernel
+
+
 def test_data_are_written_from_the_logs_of_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
