@@ -38,7 +38,7 @@ from element_rl.acting.collector import Chunk, ProcessCollector
 from element_rl.agents import sac
 from element_rl.agents.sac import SACConfig
 from element_rl.envs.make import describe
-from element_rl.replay.ledger import FinishedEpisode
+from element_rl.replay.ledger import StoredEpisode
 from element_rl.rewards import NAMES, make_reward
 from element_rl.storage.files import write_json
 from element_rl.training.off_policy.learner import Learner
@@ -200,7 +200,7 @@ def _observe(learner: Learner) -> None:
     enters a memory."""
     length = learner.spec.max_episode_steps
     learner._observe(
-        [FinishedEpisode(agent, 0, length, 0, 0) for agent in range(len(learner.seeds))],
+        [StoredEpisode(agent, 0, length, 0, 0) for agent in range(len(learner.seeds))],
         length,
         False,
     )

@@ -8,14 +8,26 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 
-class FinishedEpisode(NamedTuple):
-    """Where a finished episode stands in the ring of one agent."""
+class StoredEpisode(NamedTuple):
+    """Where an episode stands in the ring of one agent: a finished one, or one that still runs, as
+    far as its transitions are whole."""
 
     agent: int
     start: int  # slot of its first transition
     length: int  # transitions
     step: int  # the step of the agent that its first transition was
     sample_head: int  # where its slots go in the ring of sampleable slots
+
+    def rest(self, first: int, capacity: int, num_envs: int) -> "StoredEpisode":
+        """Its transitions from this one on."""
+        further = first * num_envs
+        return StoredEpisode(
+            self.agent,
+            (self.start + further) % capacity,
+            self.length - first,
+            self.step + further,
+            (self.sample_head + further) % capacity,
+        )
 
 
 class Ledger:
@@ -45,12 +57,17 @@ class Ledger:
             )
         rows = num_agents * num_envs
         self.num_envs, self.capacity = num_envs, capacity // num_envs
+        self.longest_episode = longest_episode
         self.head = np.zeros(rows, np.int64)  # next slot to write
         self.used = np.zeros(rows, np.int64)  # slots in use, the running episode's included
         self.written = np.zeros(rows, np.int64)  # records ever written
         self.running_start = np.zeros(rows, np.int64)  # slot where the running episode began
         self.running_length = np.zeros(rows, np.int64)  # its transitions so far
+        self.released = np.zeros(rows, np.int64)  # its transitions that may be drawn already
         self.steps = np.zeros(rows, np.int64)  # steps of all finished episodes
+        # steps and number of those but the first, which worlds on the device cut off early
+        self.later_steps = np.zeros(rows, np.int64)
+        self.later_episodes = np.zeros(rows, np.int64)
         self.sample_tail = np.zeros(rows, np.int64)  # oldest entry of the ring of sampleable slots
         self.sample_count = np.zeros(rows, np.int64)
         # of the finished episodes stored
@@ -58,7 +75,7 @@ class Ledger:
 
     def place(
         self, final: Bool[np.ndarray, "L R"], count: Int[np.ndarray, " L"]
-    ) -> tuple[Int[np.ndarray, "L R"], list[FinishedEpisode]]:
+    ) -> tuple[Int[np.ndarray, "L R"], list[StoredEpisode]]:
         """Slots for new records, dropping the oldest episodes to make room, and the episodes that
         end among them."""
         for one in np.flatnonzero(self.used + count > self.capacity).tolist():
@@ -78,10 +95,32 @@ class Ledger:
         self.written += count
         return slots.astype(np.int32), finished
 
+    def release_running(self, every: int) -> list[tuple[StoredEpisode, int]]:
+        """Running episodes that have passed another multiple of so many transitions, as they are so
+        far, and how many of their transitions could be drawn before. From now on all can.
+
+        The last one has no next observation yet, and is left out.
+        """
+        whole = np.maximum(self.running_length - 1, 0)
+        released = []
+        for row in np.flatnonzero(whole // every > self.released // every).tolist():
+            before, length = int(self.released[row]), int(whole[row])
+            released.append((self._stored(row, length), before))
+            self.sample_count[row] += length - before
+            self.released[row] = length
+        return released
+
+    def usual_length(self, agent: int) -> int:
+        """Of an agent's episodes that were not the first of their environment; the time limit where
+        there is none."""
+        own = self._rows_of(agent)
+        number = int(self.later_episodes[own].sum())
+        return int(self.later_steps[own].sum()) // number if number else self.longest_episode
+
     def filled(self, agent: int) -> int:
         """Slots of an agent, from 0 on, that may hold something: all of them once a ring has come
         round."""
-        own = slice(agent * self.num_envs, (agent + 1) * self.num_envs)
+        own = self._rows_of(agent)
         round_ = (self.written[own] >= self.capacity).any()
         return self.num_envs * (self.capacity if round_ else int(self.head[own].max()))
 
@@ -116,7 +155,10 @@ class Ledger:
             "written",
             "running_start",
             "running_length",
+            "released",
             "steps",
+            "later_steps",
+            "later_episodes",
             "sample_tail",
             "sample_count",
         )
@@ -147,24 +189,32 @@ class Ledger:
 
     def _end_episodes(
         self, row: int, final_records: Int[np.ndarray, " F"], count: int
-    ) -> list[FinishedEpisode]:
-        agent, env = divmod(row, self.num_envs)
+    ) -> list[StoredEpisode]:
         finished = []
         first = 0
-        for record in [*final_records.tolist(), None]:
-            length = int(self.running_length[row]) + (count if record is None else record) - first
-            if record is None:
-                self.running_length[row] = length
-                break
-            start = int(self.running_start[row])
-            sample_head = int((self.sample_tail[row] + self.sample_count[row]) % self.capacity)
-            placed = (i * self.num_envs + env for i in (start, int(self.steps[row]), sample_head))
-            start_slot, step, sample_slot = placed
-            finished.append(FinishedEpisode(agent, start_slot, length, step, sample_slot))
+        for record in final_records.tolist():
+            length = int(self.running_length[row]) + record - first
+            finished.append(self._stored(row, length))
+            if self.steps[row]:
+                self.later_steps[row] += length
+                self.later_episodes[row] += 1
             self.steps[row] += length
-            self.sample_count[row] += length
+            self.sample_count[row] += length - self.released[row]
+            self.released[row] = 0
             self._lengths[row].append(length)
-            self.running_start[row] = (start + length + 1) % self.capacity
+            self.running_start[row] = (self.running_start[row] + length + 1) % self.capacity
             self.running_length[row] = 0
             first = record + 1
+        self.running_length[row] += count - first
         return finished
+
+    def _stored(self, row: int, length: int) -> StoredEpisode:
+        """So much of the episode that runs in an environment."""
+        agent, env = divmod(row, self.num_envs)
+        entries = self.sample_tail[row] + self.sample_count[row] - self.released[row]
+        places = (self.running_start[row], self.steps[row], entries % self.capacity)
+        start, step, sample_head = (int(place) * self.num_envs + env for place in places)
+        return StoredEpisode(agent, start, length, step, sample_head)
+
+    def _rows_of(self, agent: int) -> slice:
+        return slice(agent * self.num_envs, (agent + 1) * self.num_envs)

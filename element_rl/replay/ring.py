@@ -8,9 +8,10 @@ stored once, the record after it holds its successor, and each episode ends with
     record    o0 a0   o1 a1    o2 –     o0 a0 …    an episode of two transitions, then the next one
 
 Transition i is (o_i, a_i, o_{i+1}), and its *notes* (what an intrinsic reward wrote down about it)
-stand in slot i. It can be sampled once its episode has ended. The ledger knows which slots belong
-to which episode, and so which transitions may be drawn; whole episodes are dropped, oldest first,
-before their slots are written again.
+stand in slot i. It can be sampled once its episode has ended or, where that is wanted, while it
+runs: then it is noted as the episode is so far, and again when it has ended. The ledger knows which
+slots belong to which episode, and so which transitions may be drawn; whole episodes are dropped,
+oldest first, before their slots are written again.
 
 An agent may act in E environments. Each has every E-th slot of the agent's ring, from slot e on,
 for a ring of its own: what is said above of slots i and i + 1 then holds of slots i and i + E. With
@@ -87,6 +88,8 @@ class Episode(NamedTuple):
     mask: Bool[Array, " T"]  # False for padding
     step: Int[Array, " T"]  # environment steps the agent had taken before each transition
     state_before: Float[Array, "T D"] | None = None
+    # transitions that it would come to in all, if it is seen while it runs or was cut off early
+    whole: Int[Array, ""] | None = None
 
 
 def create(
@@ -139,6 +142,7 @@ def read_episode(
     step: Int[Array, ""],
     rows: int,
     num_envs: int = 1,
+    whole: Int[Array, ""] | None = None,
 ) -> Episode:
     """The episode of `length` transitions that begins at slot `start`, padded to `rows`. No
     `agent`: the arrays are those of one, without the axis P."""
@@ -156,6 +160,7 @@ def read_episode(
         mask=row < length,
         step=step + num_envs * row,
         state_before=replay.state[here],
+        whole=whole,
     )
 
 
@@ -169,8 +174,8 @@ def release_episode(
     rows: int,
     num_envs: int = 1,
 ) -> Replay:
-    """Note what the reward said of a finished episode, and let its transitions be sampled; `agent`
-    as in `read_episode`."""
+    """Note what the reward said of an episode, and let its transitions be sampled; `agent` as in
+    `read_episode`."""
     capacity = replay.sampleable.shape[-1]
     row = jnp.arange(rows, dtype=jnp.int32)
     present = row < length

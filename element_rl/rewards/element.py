@@ -38,6 +38,12 @@ Over the episode each comes to T · H(τ), but any numbers can be shifted so tha
 convention. The argument for the last two is that ∇H = Σ_s ∇p(s) · δH/δp(s): a policy that is paid
 the first variation, and paid anew when it has changed, climbs H (docs/methods/element.md).
 
+A state of an episode that still runs (`running`) is paid its share of the episode so far, and what
+shares have lately gained until the end (`still_to_come`). If an episode of N steps goes on for L
+steps as it did, elsewhere, every estimator and credit gains log(L / N); if it comes back to the
+same places, none does. So the gain is taken to be a part of log(L / N), which is measured: how much
+the first halves of recent episodes gained by their second halves.
+
 Also beyond the paper: a memory of spaced states, distances to other episodes only, and states that
 are remembered all the time (`element_memory`, `ElementConfig.remember`).
 """
@@ -46,6 +52,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
@@ -75,6 +82,8 @@ from element_rl.rewards.interface import Entering, EntropyKernel, RewardSpec
 from element_rl.rewards.robust_scale import RobustScale, followed, robustly_scaled, unseen
 from element_rl.rewards.unit_range import Range, empty_range, standardised, unit_scaled, widened
 
+RECENT_EPISODES = 100  # whose growth is averaged
+
 
 class ElementState(NamedTuple):
     """What the reward of one agent knows."""
@@ -88,6 +97,15 @@ class ElementState(NamedTuple):
     mean_squared_length: Float[Array, ""]
     # of the entropy and the novelty, where they are scaled by quantiles
     scales: tuple[RobustScale, RobustScale] | tuple[()] = ()
+    # mean of `ElementReward.growth` over recent episodes, where episodes are noted while they run
+    growth: Float[Array, ""] | tuple[()] = ()
+
+
+class Measured(NamedTuple):
+    """What ELEMENT makes of an episode alone."""
+
+    shares: Float[Array, " T"]  # `entropy_shares`
+    growth: Float[Array, ""] | None
 
 
 @dataclass(frozen=True)
@@ -182,6 +200,7 @@ class ElementReward:
             zero,
             zero,
             (unseen(), unseen()) if self.config.normalisation == "robust" else (),
+            zero if self.config.running else (),
         )
 
     def observe(
@@ -189,26 +208,32 @@ class ElementReward:
         state: ElementState,
         episode: Episode,
         neighbour_distances: Float[Array, "T K"] | None = None,
-        measured: Float[Array, " T"] | None = None,
+        measured: Measured | None = None,
     ) -> tuple[ElementState, dict[str, Array]]:
         """Entropy of the episode, distances to the memory as it is, then the memory with the
         episode's states.
 
         A memory on the host cannot be asked here: its answer is given as `neighbour_distances`.
         """
-        entropy = self.measure(episode) if measured is None else measured
+        shares, growth = self.measure(episode) if measured is None else measured
+        entropy = shares + self.still_to_come(state, episode)
+        episodes = state.episodes + 1
+        if growth is not None:
+            before = jnp.asarray(state.growth)
+            recent = jnp.minimum(episodes, RECENT_EPISODES)
+            state = state._replace(growth=before + (growth - before) / recent)
         distances = (
             element_memory.query(self.config, state.memory, episode.state)
             if neighbour_distances is None
             else neighbour_distances
         )
         length = jnp.sum(episode.mask).astype(jnp.float32)
-        episodes = state.episodes + 1
+        whole = length if episode.whole is None else episode.whole.astype(jnp.float32)
         mean_squared_length = (
             state.mean_squared_length + (length**2 - state.mean_squared_length) / episodes
         )
         noted = (
-            entropy * length / jnp.maximum(mean_squared_length, 1.0)
+            entropy * whole / jnp.maximum(mean_squared_length, 1.0)
             if self.config.length_weighted
             else entropy
         )
@@ -320,9 +345,34 @@ class ElementReward:
         neighbours, floor = self.config.estimator_neighbours, self.config.knn_floor
         return knn_entropy(episode.state, neighbours, episode.mask, floor)
 
-    def measure(self, episode: Episode) -> Float[Array, " T"]:
-        """All that depends on nothing but the episode: `entropy_shares`."""
-        return self.entropy_shares(episode)
+    def measure(self, episode: Episode) -> Measured:
+        """All that depends on nothing but the episode."""
+        shares = self.entropy_shares(episode)
+        return Measured(shares, self.growth(episode, shares) if self.config.running else None)
+
+    def growth(self, episode: Episode, shares: Float[Array, " T"]) -> Float[Array, ""]:
+        """How much of log(N / n) the states of the first half, n of N, have gained in share by the
+        second half: 1 if that was elsewhere, 0 if it came back to the same places."""
+        known = jnp.sum(episode.mask)
+        first = known // 2
+        rows = (len(episode.mask) + 1) // 2
+        part = jax.tree.map(lambda leaf: leaf[:rows], episode._replace(whole=None))
+        part = part._replace(mask=jnp.arange(rows) < first)
+        gains = jnp.where(part.mask, shares[:rows] - self.entropy_shares(part), 0.0)
+        mean = jnp.sum(gains) / jnp.maximum(first, 1)
+        return jnp.clip(mean / self._log_of(known / jnp.maximum(first, 1)), 0.0, 1.0)
+
+    def still_to_come(self, state: ElementState, episode: Episode) -> Float[Array, ""] | float:
+        """What states of an episode that runs, N of L transitions, are going to gain in share, if
+        it goes on as episodes have lately: growth · log(L / N)."""
+        if episode.whole is None or not self.config.running:
+            return 0.0
+        known = jnp.maximum(jnp.sum(episode.mask), 1)
+        return jnp.asarray(state.growth) * self._log_of(jnp.maximum(episode.whole / known, 1.0))
+
+    def _log_of(self, ratio: Array) -> Array:
+        """In the unit of the estimator."""
+        return jnp.log2(ratio) if self.config.estimator == "renyi" else jnp.log(ratio)
 
     def entropy_shares(self, episode: Episode) -> Float[Array, " T"]:
         """What each transition is paid of H(τ): their mean is H(τ), however it is shared."""

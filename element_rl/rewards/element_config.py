@@ -49,6 +49,7 @@ class ElementConfig:
     # what a state is paid of its episode's entropy: the same as all others of the episode, the log
     # share that itself adds to it, or the first variation of the entropy there
     credit: Literal["episode", "state", "variation"] = "episode"
+    running: bool = False  # episodes are noted while they run, too
 
     def __post_init__(self) -> None:
         if (

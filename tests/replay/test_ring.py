@@ -72,6 +72,61 @@ def test_ledger_against_a_list(chunks: list[list[int]]) -> None:
     )
 
 
+@settings(max_examples=60)
+@given(
+    st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=3), min_size=1, max_size=12),
+    st.integers(1, 6),
+)
+def test_running_episodes_against_a_list(chunks: list[list[int]], every: int) -> None:
+    """What may be drawn is every transition of the stored episodes, and of the running one those up
+    to the last look at it, each with its next observation; also after a checkpoint."""
+    capacity, rows, longest = 60, 32, 13
+    ledger = Ledger(1, capacity, longest, chunk_records=rows)
+    slots = np.full(capacity, -1.0)
+    sampleable = np.zeros(capacity, np.int64)
+    episodes: list[list[float]] = [[]]
+    written = looked = 0
+    for lengths in chunks:
+        if len(episodes[-1]) + lengths[0] > longest:
+            lengths = [0, *lengths]
+        final, values, count = chunk_of(lengths, rows, written)
+        written += count
+        placed, finished = ledger.place(final[None], np.array([count], np.int32))
+        slots[placed[0, :count]] = values
+        for row in range(count):
+            episodes[-1].append(values[row])
+            if final[row]:
+                episodes.append([])
+                looked = 0
+        released = ledger.release_running(every)
+        whole = max(len(episodes[-1]) - 1, 0)
+        if whole // every > looked // every:
+            ((episode, before),) = released
+            assert (episode.length, before) == (whole, looked)
+            assert slots[episode.start] == episodes[-1][0]
+            rest = episode.rest(before, capacity, 1)
+            assert (rest.length, slots[rest.start]) == (whole - looked, episodes[-1][looked])
+            assert rest.sample_head == (episode.sample_head + before) % capacity
+            looked = whole
+        else:
+            assert released == []
+        for episode in [*finished, *(episode for episode, _ in released)]:
+            where = (episode.start + np.arange(episode.length)) % capacity
+            sampleable[(episode.sample_head + np.arange(episode.length)) % capacity] = where
+        other = Ledger(1, capacity, longest, chunk_records=rows)
+        other.restore(ledger.to_arrays())
+        ledger = other
+    tail, number = int(ledger.sample_tail[0]), int(ledger.sample_count[0])
+    entries = [sampleable[(tail + i) % capacity] for i in range(number)]
+    drawn = [(slots[entry], slots[(entry + 1) % capacity]) for entry in entries]
+    ended = [pair for episode in episodes[:-1] for pair in itertools.pairwise(episode)]
+    expected = [*ended, *itertools.islice(itertools.pairwise(episodes[-1]), looked)]
+    assert drawn == expected[len(expected) - number :]
+    assert number >= looked
+    later = [len(episode) - 1 for episode in episodes[1:-1]]
+    assert ledger.usual_length(0) == (sum(later) // len(later) if later else longest)
+
+
 def test_steps_and_starts_of_finished_episodes() -> None:
     ledger = Ledger(2, 100, longest_episode=20, chunk_records=10)
     final = np.zeros((2, 10), bool)

@@ -205,6 +205,66 @@ def test_observe_notes_the_entropy_and_the_distances_to_the_memory_before_it() -
     assert int(state.memory_size) == 3, "step 20 is in no window: t mod 10 = 0"
 
 
+STATES = np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32)
+
+
+def noted_while_running(
+    reward: ElementReward, states: np.ndarray, whole: int, growth: float
+) -> Any:
+    """What the states of an episode are paid that is to have so many, after such episodes."""
+    state = init(reward, jax.random.key(0), SPEC)._replace(growth=jnp.asarray(growth))
+    seen = episode_of(states)._replace(whole=jnp.asarray(whole))
+    return observe(reward, state, seen)[1]["episode_entropy"][: len(states)]
+
+
+@pytest.mark.parametrize("credit", ["state", "variation", "episode"])
+@pytest.mark.parametrize("estimator", ["renyi", "kde", "knn"])
+def test_a_running_episode_is_paid_as_if_it_went_on_as_others_have(
+    estimator: str, credit: str
+) -> None:
+    """Where episodes always went to new places, six states of 18 are paid what they are in an
+    episode of which the other twelve are two copies of them, far away; where they always came back,
+    they are paid as if it were over."""
+    reward = element(estimator=estimator, credit=credit, estimator_neighbours=2, running=True)
+    state = init(reward, jax.random.key(0), SPEC)
+    copies = np.concatenate([STATES + 100.0 * part for part in range(3)])
+    whole = observe(reward, state, episode_of(copies, rows=18))[1]["episode_entropy"]
+    running = noted_while_running(reward, STATES, whole=18, growth=1.0)
+    np.testing.assert_allclose(running, whole[:6], rtol=1e-3, atol=1e-3)
+    over = observe(reward, state, episode_of(STATES))[1]["episode_entropy"][:6]
+    np.testing.assert_allclose(noted_while_running(reward, STATES, 18, growth=0.0), over, rtol=1e-4)
+    half = noted_while_running(reward, STATES, 18, growth=0.5)
+    unit = math.log(2.0) if estimator == "renyi" else 1.0
+    np.testing.assert_allclose(half - over, 0.5 * math.log(3.0) / unit, rtol=1e-4)
+
+
+@pytest.mark.parametrize("credit", ["state", "variation"])
+@pytest.mark.parametrize("estimator", ["renyi", "kde", "knn"])
+def test_growth_tells_going_on_from_coming_back(estimator: str, credit: str) -> None:
+    settings = {"estimator": estimator, "credit": credit, "estimator_neighbours": 1}
+    reward = element(**settings, running=True)
+    on, back = (
+        episode_of(np.concatenate([STATES[:4], STATES[:4] + apart])) for apart in (100.0, 1e-3)
+    )
+    state = init(reward, jax.random.key(0), SPEC)
+    assert float(state.growth) == 0.0
+    state, _ = observe(reward, state, on)
+    np.testing.assert_allclose(state.growth, 1.0, atol=1e-3)
+    state, _ = observe(reward, state, back)
+    np.testing.assert_allclose(state.growth, 0.5, atol=5e-3)  # the mean of 1 and 0
+    plain = init(element(**settings), jax.random.key(0), SPEC)
+    assert plain.growth == ()  # kept only where it is needed
+
+
+def test_an_episode_that_is_whole_has_nothing_to_come() -> None:
+    reward = element(length_weighted=True, running=True)
+    notes = [
+        observe(reward, init(reward, jax.random.key(0), SPEC), each)[1]["episode_entropy"]
+        for each in (episode_of(STATES), episode_of(STATES)._replace(whole=jnp.asarray(6)))
+    ]
+    np.testing.assert_array_equal(*notes)
+
+
 def test_a_state_can_be_paid_what_itself_adds_to_the_entropy() -> None:
     """Two states at one place and one far away: densities 2/3, 2/3, 1/3, so shares −log of these;
     their mean is H."""

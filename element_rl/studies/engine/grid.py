@@ -53,7 +53,7 @@ NEWER: dict[type, tuple[str, ...]] = {
         *("extrinsic_weight", "position", "bounds", "cell_size", "envs_per_agent", "agent", "td3"),
         *("dqn", "devices"),
         *("state_units", "physics", "updates_per_step", "batch_size", "remember", "own_episode"),
-        *("falls", "tell_position", "inputs", "pool", "env_timeout"),
+        *("falls", "tell_position", "inputs", "pool", "env_timeout", "learn_from"),
     ),
     OnPolicyConfig: ("agent", "ppo", "envs_per_agent", "position", "bounds", "state_units"),
     OfflineConfig: ("td3_bc", "iql"),

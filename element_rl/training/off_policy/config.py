@@ -136,6 +136,11 @@ class ExploreConfig:
     # Transitions in the batch of one update, instead of the learner's own number. (default: the
     # learner's own, such as --sac.batch-size; with --physics warp or jax 256)
     batch_size: int | None = None
+    # When a transition may be learned from: once its episode has ended (ended), or also while it
+    # runs (running): then it is paid for the episode as it is so far, and anew when it has ended.
+    # (default: ended; with --physics warp or jax running, but for
+    # element-paper)
+    learn_from: Literal["ended", "running"] | None = None
     # Transitions kept for each agent to learn from.
     replay_size: int = 1_000_000
     # Steps of an agent between two refreshes of its acting policy; lowered to divide --steps. With
@@ -247,8 +252,15 @@ class ExploreConfig:
             reward=parsed(self.reward).text,
             reward_options=_said(self),
             pool=_pool(self),
+            learn_from=self.learn_from or self._usual_learn_from,
             sac=_with_temperature(self),
         )
+
+    @property
+    def _usual_learn_from(self) -> Literal["running"] | None:
+        """None: from episodes that have ended, as older runs have it and the paper."""
+        printed = _has(self, (PRINTED,))
+        return None if self.physics == "host" or printed else "running"
 
     @property
     def learner(self) -> SACConfig | TD3Config | DQNConfig:
@@ -309,6 +321,8 @@ def resolved(config: ExploreConfig | Resolved, run: RunFolder | None = None) -> 
             config = dataclasses.replace(config, state_units=begun.state_units)
         if config.pool is None:
             config = dataclasses.replace(config, pool=begun.pool)
+        if config.learn_from is None:
+            config = dataclasses.replace(config, learn_from=begun.learn_from)
         said_then = with_missing(config.reward_options, reward_options(begun))
         config = dataclasses.replace(config, reward_options=said_then)
     number_of_devices(config.seeds, config.devices)  # refuses what is not there
@@ -334,6 +348,7 @@ def resolved(config: ExploreConfig | Resolved, run: RunFolder | None = None) -> 
             planned_steps, _wanted_chunk(config), config.num_envs, _smallest_chunk(config)
         ),
         batch_size=_batch_size(config),
+        learn_from=config.as_written().learn_from or "ended",
         log_every=config.log_every or usual_log_every(planned_steps),
         checkpoint_every=config.checkpoint_every
         or min(element["update_interval"], update_window(planned_steps)["update_interval"]),
@@ -356,13 +371,17 @@ def begun_settings(run: RunFolder) -> ExploreConfig:
     """The settings that a run was begun with.
 
     Older runs stored the memory as "auto"; which one that came to follows from their steps. They
-    say nothing of units and pools: their states are raw, and their pools were sampled. What a fall
-    did there, the environment's options say.
+    say nothing of units, pools and running episodes: their states are raw, their pools were
+    sampled, and they learned from ended episodes. What a fall did there, the environment's options
+    say.
     """
     stored = stored_settings(run, "explore", ExploreConfig)
     pool = stored.pool or ("sample" if _has(stored, POOLED) else None)
     stored = dataclasses.replace(
-        _with_falls(stored.env, stored), state_units=stored.state_units or "raw", pool=pool
+        _with_falls(stored.env, stored),
+        state_units=stored.state_units or "raw",
+        pool=pool,
+        learn_from=stored.learn_from or "ended",
     )
     if not _has(stored, ("element",)) or stored.memory != "auto":
         return stored
@@ -583,6 +602,7 @@ def _element_options(
         "lifelong_estimator": config.lifelong_estimator,
         "normalisation": config.normalisation,
         "credit": config.credit,
+        "running": (config.learn_from or config._usual_learn_from) == "running",
         "length_weighted": config.length_weighted,
     }
     return options | update_window(planned_steps, config.update_interval, config.update_steps)

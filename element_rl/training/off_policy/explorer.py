@@ -70,6 +70,7 @@ class Explorer:
             config.inputs,
             on_device=config.physics != "host",
             devices=Devices.of(config.seeds, config.devices),
+            from_running=config.learn_from == "running",
         )
         self.measures = ChunkMeasures(spec, len(self.seeds), config.num_envs)
         self.parameters: dict[str, Any] = self.learner.parameters()

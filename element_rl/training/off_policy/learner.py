@@ -24,7 +24,7 @@ from element_rl.envs.spec import EnvSpec
 from element_rl.memory.hnsw import HnswMemory
 from element_rl.population import Devices
 from element_rl.replay import ring
-from element_rl.replay.ledger import FinishedEpisode, Ledger
+from element_rl.replay.ledger import Ledger, StoredEpisode
 from element_rl.replay.ring import Replay
 from element_rl.rewards import Reward, RewardSpec
 from element_rl.rewards.interface import Inputs, enters_on_host, remembering
@@ -35,6 +35,8 @@ from element_rl.training.off_policy.view import PLAIN, View, telling
 # own, and to compile one for an accelerator takes longer than what padding costs there.
 EPISODE_BUCKETS = (128, 256, 512)
 BUCKETS_ON_DEVICE = (128,)
+# An episode of the longest length that is learned from while it runs is noted so often.
+NOTED_TIMES = 8
 
 
 class LearnerState(NamedTuple):
@@ -66,6 +68,7 @@ class Learner:
         inputs: Inputs = "own",  # what the reward sees where the agent sees observations
         on_device: bool = False,  # worlds there make the chunks
         devices: Devices | None = None,  # that share the agents; one, unless told
+        from_running: bool = False,  # learn from episodes while they run
     ) -> None:
         agent = telling(agent, view)
         self.devices = devices = Devices.of(len(agent_seeds), 1) if devices is None else devices
@@ -74,6 +77,8 @@ class Learner:
         self.seeds = devices.put(jnp.asarray(agent_seeds, jnp.uint32))
         capacity -= capacity % num_envs
         self.num_envs, self.inputs, self.on_device = num_envs, inputs, on_device
+        self.from_running = from_running
+        self._cut_off = on_device and from_running  # first episodes, which count as if they ran
         self._buckets = BUCKETS_ON_DEVICE if on_device else EPISODE_BUCKETS
         records = 2 * chunk_steps // num_envs  # of an environment in a chunk, at most
         self.ledger = Ledger(len(agent_seeds), capacity, spec.max_episode_steps, records, num_envs)
@@ -96,6 +101,9 @@ class Learner:
         begun = jax.vmap(lambda key: reward.init(jax.random.fold_in(key, 1), reward_spec))(keys)
         sizes = (len(agent_seeds), capacity, spec.observation_dim, spec.action_dim, state_dim)
         places, notes = view.told is not None, reward.note_shapes()
+        # transitions between two looks at a running episode; without notes each chunk is one
+        self._look_every = max(spec.max_episode_steps // NOTED_TIMES, 1) if notes else 1
+        self._noted, self._chunk_rows = bool(notes), chunk_steps // num_envs + 1
         self.state = LearnerState(
             agents=devices.put(jax.vmap(agent.create)(keys)),
             rewards=devices.put(begun),
@@ -125,9 +133,9 @@ class Learner:
         )
         self._finish_rounds = program(
             partial(programs.finish_rounds, reward, self.sees, num_envs),
-            (0, 0, 1, None),
+            (0, 0, 1, None, 1),
             donate=(0, 1),
-            static=("rows",),
+            static=("rows", "running"),
         )
         update = partial(
             programs.update,
@@ -146,16 +154,18 @@ class Learner:
             partial(programs.episode_states, num_envs), static_argnames="rows"
         )
 
-    def ingest(self, chunk: Chunk) -> list[FinishedEpisode]:
+    def ingest(self, chunk: Chunk) -> list[StoredEpisode]:
         """Store a chunk and observe the episodes that ended in it."""
         finished = self._store(chunk)
         for round_ in _rounds(finished, self.num_envs):
             kinds = sorted({self._kind(episode) for episode in round_})
             for kind in kinds:
                 self._observe([episode for episode in round_ if self._kind(episode) == kind], *kind)
+        if self.from_running:
+            self._observe_running()
         return finished
 
-    def _store(self, chunk: Chunk) -> list[FinishedEpisode]:
+    def _store(self, chunk: Chunk) -> list[StoredEpisode]:
         slots, finished = self.ledger.place(chunk.final, chunk.count)
         flags = np.stack([chunk.extrinsic_reward, chunk.terminated], axis=-1, dtype=np.float32)
         records = (chunk.observation, chunk.action, flags, chunk.position)
@@ -247,26 +257,35 @@ class Learner:
             HnswMemory.load(folder / f"memory_{i}") for i in range(len(self.host_memories))
         ]
 
-    def _kind(self, episode: FinishedEpisode) -> tuple[int, bool]:
+    def _kind(self, episode: StoredEpisode) -> tuple[int, bool]:
         """What a program that observes the episode is compiled for: its padded length, and whether
         states enter the memory."""
-        rows = next(
-            (bucket for bucket in self._buckets if bucket >= episode.length),
-            self.spec.max_episode_steps,
-        )
-        return min(rows, self.spec.max_episode_steps), bool(self._enters(episode).any())
+        return self._padded(episode.length), bool(self._enters(episode).any())
 
-    def _enters(self, episode: FinishedEpisode) -> Bool[np.ndarray, " T"]:
+    def _padded(self, length: int) -> int:
+        """Rows of the program for an episode of this length."""
+        longest = self.spec.max_episode_steps
+        rows = next((bucket for bucket in self._buckets if bucket >= length), longest)
+        return min(rows, longest)
+
+    def _whole(self, episode: StoredEpisode) -> int:
+        """Transitions that a finished episode would have come to. Worlds on the device cut their
+        first one off, so that they do not all end together."""
+        first = self._cut_off and episode.step < self.num_envs
+        usual = self.ledger.usual_length(episode.agent) if first else 0
+        return max(episode.length, usual)
+
+    def _enters(self, episode: StoredEpisode) -> Bool[np.ndarray, " T"]:
         """Which states of an episode enter a memory."""
         if self._memory is None:
             return np.zeros(episode.length, bool)
         return self._memory.enters(self._steps(episode))
 
-    def _steps(self, episode: FinishedEpisode) -> Int[np.ndarray, " T"]:
+    def _steps(self, episode: StoredEpisode) -> Int[np.ndarray, " T"]:
         """Of the agent, before each transition of an episode."""
         return episode.step + self.num_envs * np.arange(episode.length)
 
-    def _observe(self, episodes: Sequence[FinishedEpisode], rows: int, remembers: bool) -> None:
+    def _observe(self, episodes: Sequence[StoredEpisode], rows: int, remembers: bool) -> None:
         """Observe episodes of one kind, of different environments, in one call: a call costs more
         than what it computes."""
         if self.on_device and not remembers and not self.host_memories:
@@ -274,7 +293,7 @@ class Learner:
             return
         agents = len(self.seeds) // len(self.devices)  # of each device
         sizes = (len(self.devices), agents * self.num_envs)
-        where, number = np.zeros((*sizes, 6), np.int32), np.zeros(len(self.devices), np.int32)
+        where, number = np.zeros((*sizes, 7), np.int32), np.zeros(len(self.devices), np.int32)
         distances = None
         if self.host_memories:
             k = remembering(self.reward).num_neighbours  # type: ignore[union-attr]
@@ -283,7 +302,7 @@ class Learner:
             device, own = self.devices.place_of(episode.agent, len(self.seeds))
             place = device, number[device]
             filled = self.ledger.filled(episode.agent)
-            where[place] = (own, *episode[1:], filled)
+            where[place] = (own, *episode[1:], self._whole(episode), filled)
             if distances is not None:
                 distances[place] = self._ask_host_memory(episode, rows)
             number[device] += 1
@@ -300,32 +319,80 @@ class Learner:
         )
         self.state = self.state._replace(replay=replay, rewards=rewards)
 
-    def _observe_rounds(self, episodes: Sequence[FinishedEpisode], rows: int) -> None:
-        """Observe episodes that feed no memory, one of every agent at a time."""
+    def _observe_rounds(
+        self, episodes: Sequence[StoredEpisode], rows: int, running: bool = False
+    ) -> None:
+        """Observe episodes that feed no memory, one of every agent at a time. Those that are
+        `running` are noted, and their transitions may be sampled; the reward does not learn of
+        them."""
         where = np.zeros((self.num_envs, len(self.seeds), 6), np.int32)
+        distances = None
+        if self.host_memories:
+            k = remembering(self.reward).num_neighbours  # type: ignore[union-attr]
+            distances = np.full((*where.shape[:2], rows, k), np.inf, np.float32)
         had: Counter[int] = Counter()
         for episode in episodes:
-            where[had[episode.agent], episode.agent, :5] = episode
+            place = had[episode.agent], episode.agent
+            whole = self._usual(episode) if running else self._whole(episode)
+            where[place] = (*episode, whole)
+            if distances is not None:
+                distances[place] = self._asked_host_memory(episode, rows)[0]
             had[episode.agent] += 1
         replay, rewards = self._finish_rounds(
-            self.state.replay, self.state.rewards, where, np.int32(max(had.values())), rows=rows
+            self.state.replay,
+            self.state.rewards,
+            where,
+            np.int32(max(had.values())),
+            distances,
+            rows=rows,
+            running=running,
         )
         self.state = self.state._replace(replay=replay, rewards=rewards)
 
-    def _ask_host_memory(self, episode: FinishedEpisode, rows: int) -> Float[np.ndarray, "T K"]:
+    def _observe_running(self) -> None:
+        """Note the episodes that run, as they are so far, and let them be sampled."""
+        released = self.ledger.release_running(self._look_every)
+        if not self._noted:
+            # nothing is written but which slots are new
+            capacity = self.ledger.capacity * self.num_envs
+            new = [episode.rest(before, capacity, self.num_envs) for episode, before in released]
+            if new:
+                self._observe_rounds(new, self._chunk_rows, running=True)
+            return
+        padded = [self._padded(episode.length) for episode, _ in released]
+        for rows in sorted(set(padded)):
+            alike = [
+                episode for (episode, _), size in zip(released, padded, strict=True) if size == rows
+            ]
+            self._observe_rounds(alike, rows, running=True)
+
+    def _usual(self, episode: StoredEpisode) -> int:
+        """Transitions that a running episode will come to, as far as one can tell."""
+        return max(episode.length, self.ledger.usual_length(episode.agent))
+
+    def _ask_host_memory(self, episode: StoredEpisode, rows: int) -> Float[np.ndarray, "T K"]:
+        """Its answer about the states of an episode, which enter then."""
+        assert self._memory is not None
+        distances, states = self._asked_host_memory(episode, rows)
+        entering = states[enters_on_host(self._memory, self._steps(episode))]
+        self.host_memories[episode.agent].insert(entering)
+        return distances
+
+    def _asked_host_memory(
+        self, episode: StoredEpisode, rows: int
+    ) -> tuple[Float[np.ndarray, "R K"], Float[np.ndarray, "T D"]]:
+        """Its answer about the states of an episode, and these."""
         assert self._memory is not None
         k = self._memory.num_neighbours
         states = self.states_of(episode.agent, episode.start, episode.length, rows)
-        memory = self.host_memories[episode.agent]
         distances = np.full((rows, k), np.inf, np.float32)
-        distances[: episode.length] = memory.query(states, k)[0]
-        memory.insert(states[enters_on_host(self._memory, self._steps(episode))])
-        return distances
+        distances[: episode.length] = self.host_memories[episode.agent].query(states, k)[0]
+        return distances, states
 
 
-def _rounds(finished: Sequence[FinishedEpisode], num_envs: int) -> list[list[FinishedEpisode]]:
+def _rounds(finished: Sequence[StoredEpisode], num_envs: int) -> list[list[StoredEpisode]]:
     """The first episode of every environment, then the second of those that have one, and so on."""
-    rounds: list[list[FinishedEpisode]] = []
+    rounds: list[list[StoredEpisode]] = []
     seen: Counter[tuple[int, int]] = Counter()
     for episode in finished:
         environment = (episode.agent, episode.start % num_envs)

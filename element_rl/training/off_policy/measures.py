@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int
 
 from element_rl.acting.collector import Chunk
 from element_rl.envs.spec import EnvSpec, coverage_cell
-from element_rl.replay.ledger import FinishedEpisode
+from element_rl.replay.ledger import StoredEpisode
 from element_rl.training.measures import Measures
 
 _FIELDS = ("last_start", "last_length", "running_return")
@@ -29,7 +29,7 @@ class ChunkMeasures:
         self._metric_chunks = 0
         self._pending: list[dict[str, Array]] = []  # metrics still on the device
 
-    def see_chunk(self, chunk: Chunk, finished: Sequence[FinishedEpisode]) -> None:
+    def see_chunk(self, chunk: Chunk, finished: Sequence[StoredEpisode]) -> None:
         """Count visits, returns and episodes of a chunk."""
         rows = chunk.final.shape[1]
         if self.counts.mapped:

@@ -5,7 +5,8 @@ finish_all     episodes ended: the reward observes them, their notes are written
                states entered a memory all stored notes of the agent are refreshed. What a reward
                makes of an episode alone (`Measures`) is computed for several at once
 finish_rounds  the same for episodes that feed no memory, one of every agent at a time: on an
-               accelerator one matrix product of many is faster than many
+               accelerator one matrix product of many is faster than many. Also for episodes that
+               still run: they are noted as they are so far, and the reward forgets that it saw them
 update         K × (sample, reward, learn) for all agents
 
 Where agents are shared out over several devices, each device runs these with its own agents alone
@@ -90,7 +91,7 @@ def finish_all(
     replay: Replay,
     rewards: Any,
     # with an axis for the device in front, of length 1
-    where: Int[Array, "1 L 6"],
+    where: Int[Array, "1 L 7"],
     number: Int[Array, "1"],
     neighbour_distances: Float[Array, "1 L T K"] | None,
     rows: int,
@@ -105,10 +106,10 @@ def finish_all(
     """
     measure = measuring(reward) if together > 1 else None
 
-    def measured(replay: Replay, group: Int[Array, "G 6"]) -> Any:
-        def of_one(where: Int[Array, "6"]) -> Any:
-            agent, start, length, step, _, _ = where
-            episode = ring.read_episode(replay, agent, start, length, step, rows, num_envs)
+    def measured(replay: Replay, group: Int[Array, "G 7"]) -> Any:
+        def of_one(where: Int[Array, "7"]) -> Any:
+            agent, start, length, step, _, whole, _ = where
+            episode = ring.read_episode(replay, agent, start, length, step, rows, num_envs, whole)
             return measure(seen_by_reward(episode, sees)) if measure else None
 
         return jax.vmap(of_one)(group) if measure else None
@@ -137,18 +138,26 @@ def finish_rounds(
     rewards: Any,
     where: Int[Array, "R P 6"],
     number: Int[Array, ""],
+    # of the episodes, where the memory is on the host
+    neighbour_distances: Float[Array, "R P T K"] | None,
     rows: int,
+    running: bool = False,
 ) -> tuple[Replay, Any]:
     """The first `number` rounds of `where`. In each every agent has an episode, or one of no
     transitions, which changes nothing."""
 
-    def of_agent(replay: Replay, state: Any, where: Int[Array, "6"]) -> tuple[Replay, Any]:
-        _, start, length, step, sample_head, _ = where
-        episode = ring.read_episode(replay, None, start, length, step, rows, num_envs)
-        new_state, notes = reward.observe(state, seen_by_reward(episode, sees))
+    def of_agent(
+        replay: Replay, state: Any, where: Int[Array, "6"], distances: Any
+    ) -> tuple[Replay, Any]:
+        _, start, length, step, sample_head, whole = where
+        episode = ring.read_episode(replay, None, start, length, step, rows, num_envs, whole)
+        known = () if distances is None else (distances,)
+        new_state, notes = reward.observe(state, seen_by_reward(episode, sees), *known)
         replay = ring.release_episode(
             replay, None, start, length, sample_head, notes, rows, num_envs
         )
+        if running:
+            return replay, state
         state = jax.tree.map(
             lambda old, new: old if new is old else jnp.where(length > 0, new, old),
             state,
@@ -157,7 +166,8 @@ def finish_rounds(
         return replay, state
 
     def finish(index: Array, carry: tuple[Replay, Any]) -> tuple[Replay, Any]:
-        return jax.vmap(of_agent)(*carry, where[index])
+        distances = None if neighbour_distances is None else neighbour_distances[index]
+        return jax.vmap(of_agent)(*carry, where[index], distances)
 
     return jax.lax.fori_loop(0, number, finish, (replay, rewards))
 
@@ -169,16 +179,16 @@ def _finish(
     num_envs: int,
     replay: Replay,
     rewards: Any,
-    where: Int[Array, "6"],
+    where: Int[Array, "7"],
     neighbour_distances: Float[Array, "T K"] | None,
     measured: Any,  # of the episode alone; None: nothing yet
     rows: int,
     remembers: bool,
 ) -> tuple[Replay, Any]:
     """One agent's episode, by index: slicing the population for it would copy every replay."""
-    # a `FinishedEpisode` and how much of the ring is filled
-    agent, start, length, step, sample_head, filled = where
-    episode = ring.read_episode(replay, agent, start, length, step, rows, num_envs)
+    # a `StoredEpisode`, what it would come to in all, and how much of the ring is filled
+    agent, start, length, step, sample_head, whole, filled = where
+    episode = ring.read_episode(replay, agent, start, length, step, rows, num_envs, whole)
     episode = seen_by_reward(episode, sees)
     state = jax.tree.map(lambda leaf: leaf[agent], rewards)
     known: dict[str, Any] = {} if measured is None else {"measured": measured}

@@ -14,7 +14,7 @@ from element_rl.agents import sac
 from element_rl.agents.sac import Batch, SACConfig
 from element_rl.memory.graph import GraphConfig
 from element_rl.replay import ring
-from element_rl.replay.ledger import FinishedEpisode
+from element_rl.replay.ledger import StoredEpisode
 from element_rl.rewards import make_reward
 from element_rl.rewards.element import in_update_window
 from element_rl.training.off_policy.learner import Learner
@@ -70,7 +70,7 @@ def make_learner(
 
 
 @pytest.fixture(scope="module")
-def filled(chunks) -> tuple[Learner, list[FinishedEpisode]]:
+def filled(chunks) -> tuple[Learner, list[StoredEpisode]]:
     """A learner with all chunks, for tests that change nothing in it, and the episodes that have
     ended."""
     collected, spec = chunks
@@ -220,7 +220,7 @@ def test_notes_equal_a_fresh_query_of_a_spaced_memory(
 
 
 def test_entropy_notes_are_those_of_the_own_episode(
-    filled: tuple[Learner, list[FinishedEpisode]],
+    filled: tuple[Learner, list[StoredEpisode]],
 ) -> None:
     learner, finished = filled
     replay = jax.device_get(learner.state.replay)
@@ -250,7 +250,7 @@ def test_agent_in_a_population_equals_agent_alone(chunks) -> None:
 
 
 def test_the_bonus_and_nothing_else_reaches_the_critic_target(
-    filled: tuple[Learner, list[FinishedEpisode]],
+    filled: tuple[Learner, list[StoredEpisode]],
 ) -> None:
     """Doubling β changes the target by exactly β·r_l; a constant reward changes it by a
     constant."""
@@ -313,7 +313,7 @@ def test_nothing_is_traced_again(chunks, memory: str) -> None:
 
 
 def test_evaluation_entropies_of_the_latest_episodes(
-    filled: tuple[Learner, list[FinishedEpisode]],
+    filled: tuple[Learner, list[StoredEpisode]],
 ) -> None:
     learner, finished = filled
     last = {episode.agent: episode for episode in finished}

@@ -61,7 +61,7 @@ def test_observing_within_windows_copies_no_replay() -> None:
     config = dataclasses.replace(MAZE, memory="exact", remember="always", replay_size=50_000)
     with Explorer(*resolved(config), None) as explorer:
         learner = explorer.learner
-        where = np.zeros((1, 8, 6), np.int32)
+        where = np.zeros((1, 8, 7), np.int32)
         state = learner.state.replay, learner.state.rewards
         lowered = learner._finish.lower(
             *state, where, np.ones(1, np.int32), None, rows=40, remembers=True, together=2

@@ -1,0 +1,174 @@
+"""Learning from episodes while they run: what may be drawn, what it is paid, and that nothing of it
+is left when the episode has ended."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from support.small_rewards import SMALL_REWARDS
+
+from element_rl.agents.sac import SACConfig
+from element_rl.entropy import knn_shares
+from element_rl.training.off_policy.config import ExploreConfig, resolved
+from element_rl.training.off_policy.explorer import Explorer
+from element_rl.training.off_policy.learner import NOTED_TIMES
+
+LIMIT = 80
+MAZE = ExploreConfig(
+    "PointMaze-v0",
+    physics="jax",
+    envs_per_agent=4,
+    steps=1_024,
+    seeds=2,
+    replay_size=1_200,
+    random_seeds=0,
+    estimator="knn",
+    env_options=(f"max_episode_steps={LIMIT}",),
+    sac=SACConfig(hidden_sizes=(8, 8), batch_size=8, learn_start=10_000),  # they act at random
+)
+
+
+def acted(**settings: Any) -> Explorer:
+    """An explorer in the middle of episodes."""
+    explorer = Explorer(*resolved(dataclasses.replace(MAZE, **settings)), None)
+    while explorer.step < explorer.config.steps:
+        explorer.train_chunk()
+    explorer.settle()
+    return explorer
+
+
+def drawable(explorer: Explorer, agent: int) -> np.ndarray:
+    """Slots that may be drawn."""
+    ledger, replay = explorer.learner.ledger, explorer.learner.state.replay
+    capacity, num_envs = replay.observation.shape[1], explorer.config.num_envs
+    tails, counts = ledger.sampleable()[agent]
+    places = [
+        (tail + num_envs * np.arange(count)) % capacity
+        for tail, count in zip(tails, counts, strict=True)
+    ]
+    return np.asarray(replay.sampleable)[agent, np.concatenate(places)]
+
+
+def test_it_is_usual_in_worlds_and_nowhere_else() -> None:
+    assert resolved(MAZE).config.learn_from == "running"
+    host = dataclasses.replace(MAZE, physics="host", envs_per_agent=None)
+    assert resolved(host).config.learn_from == "ended"
+    printed = dataclasses.replace(MAZE, reward="element-paper", estimator=None)
+    assert resolved(printed).config.learn_from == "ended"
+
+
+def test_without_notes_all_but_the_newest_transitions_may_be_drawn() -> None:
+    with acted(reward="extrinsic") as explorer:
+        ledger, steps = explorer.learner.ledger, explorer.step
+        for agent in range(2):
+            slots = drawable(explorer, agent)
+            assert len(set(slots.tolist())) == len(slots)
+            own = slice(4 * agent, 4 * agent + 4)
+            running = ledger.running_length[own]
+            assert len(slots) == steps - (running > 0).sum()  # nothing has been dropped yet
+    with acted(reward="extrinsic", learn_from="ended") as explorer:
+        running = explorer.learner.ledger.running_length[:4].sum()
+        assert len(drawable(explorer, 0)) == explorer.step - running
+
+
+def test_every_transition_that_may_be_drawn_leads_where_it_led() -> None:
+    """In the maze a step of the point is its action, unless a wall is in the way."""
+    with acted(reward="extrinsic") as explorer:
+        replay = jax.device_get(explorer.learner.state.replay)
+        slots = drawable(explorer, 1)
+        moved = (
+            replay.observation[1, (slots + 4) % replay.observation.shape[1]]
+            - replay.observation[1, slots]
+        )
+        free = np.abs(moved).max(axis=1) > 0
+        assert free.mean() > 0.5
+        along = (moved * replay.action[1, slots]).sum(axis=1)
+        assert (along[free] > 0).mean() > 0.95
+
+
+def test_running_episodes_are_noted_as_they_are_so_far() -> None:
+    """And the transitions after the last look may not be drawn."""
+    with acted(beta=0.0) as explorer:
+        learner, ledger = explorer.learner, explorer.learner.ledger
+        replay, growth = jax.device_get((learner.state.replay, learner.state.rewards.growth))
+        capacity, every = replay.observation.shape[1], LIMIT // NOTED_TIMES
+        assert ledger.released.max() > every
+        assert (ledger.released <= np.maximum(ledger.running_length - 1, 0)).all()
+        assert (ledger.running_length - 1 - ledger.released < every + 16).all()
+        for row in np.flatnonzero(ledger.released).tolist():
+            agent, length = row // 4, int(ledger.released[row])
+            slots = ledger.running_slots(row)[:length]
+            states = replay.state[agent, (slots + 4) % capacity]
+            shares = np.asarray(knn_shares(jnp.asarray(states), 5))
+            usual = max(ledger.usual_length(agent), length)
+            assert usual == LIMIT
+            noted = replay.notes["episode_entropy"][agent, slots]
+            # growth may have changed with an episode that has ended since
+            close = {"rtol": 1e-4, "atol": 0.1}
+            expected = shares + growth[agent] * np.log(usual / length)
+            np.testing.assert_allclose(noted, expected, **close)
+            np.testing.assert_allclose(noted - expected, (noted - expected)[0], atol=1e-3)
+            assert set(slots.tolist()) <= set(drawable(explorer, agent).tolist())
+
+
+@pytest.mark.parametrize("memory", ["exact", "hnsw", "spaced"])
+def test_episodes_that_have_ended_are_noted_as_if_nobody_had_looked(memory: Any) -> None:
+    """The first episodes apart, which worlds cut off: these are taken to go on."""
+    settings: dict[str, Any] = {"memory": memory, "remember": "always"}
+    notes = []
+    for learn_from in ("running", "ended"):
+        with acted(**settings, learn_from=learn_from) as explorer:
+            learner = explorer.learner
+            replay, rewards = jax.device_get((learner.state.replay, learner.state.rewards))
+            ended = np.setdiff1d(
+                drawable(explorer, 0),
+                np.concatenate([learner.ledger.running_slots(row) for row in range(4)]),
+            )
+            later = ended[ended >= 4 * (LIMIT + 1)]
+            assert len(later) > 100
+            notes.append(
+                ({name: note[0, later] for name, note in replay.notes.items()}, rewards.memory_size)
+            )
+    (one, one_size), (other, other_size) = notes
+    np.testing.assert_array_equal(one_size, other_size)
+    for name, values in one.items():
+        np.testing.assert_allclose(values, other[name], rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_first_episodes_that_worlds_cut_off_count_as_if_they_went_on() -> None:
+    """The second of all is paid for what is to come as the first has grown."""
+    noted = []
+    for learn_from in ("running", "ended"):
+        # with a kernel of the maze's size: nearest neighbours of a short walk are its own steps
+        with acted(beta=0.0, steps=192, estimator="kde", learn_from=learn_from) as explorer:
+            noted.append(jax.device_get(explorer.learner.state.replay.notes["episode_entropy"]))
+    slots = 4 * np.arange(LIMIT // 4)
+    np.testing.assert_array_equal(noted[0][:, slots], noted[1][:, slots])
+    gained = (noted[0] - noted[1])[:, 4 * np.arange(2 * LIMIT // 4) + 1] / np.log(2.0)
+    assert (gained.min(axis=1) > 0.01).any()  # a share of log(80 / 40), the same for all states
+    np.testing.assert_allclose(gained, gained[:, :1] + 0 * gained, atol=1e-4)
+
+
+@pytest.mark.parametrize("reward", ["e3b", "ngu", "re3", "element-paper", "element + 0.5*rnd"])
+def test_rewards_with_notes_learn_from_running_episodes(reward: str) -> None:
+    options = tuple(
+        f"{option}={list(value) if isinstance(value, tuple) else value}"
+        for option, value in SMALL_REWARDS.get(reward, {}).items()
+        if reward != "element-paper"
+    )
+    learner = SACConfig(hidden_sizes=(8, 8), batch_size=8, learn_start=100)
+    changed = {"reward": reward, "reward_options": options, "estimator": None, "sac": learner}
+    changed["learn_from"] = "running"
+    with acted(**changed) as explorer:
+        assert explorer.learner.updates > 0
+        assert explorer.learner.ledger.released.any()
+        assert np.isfinite(explorer.learner.parameters()["weight_0"]).all()
+
+
+def test_environments_on_the_host_too() -> None:
+    settings = {"physics": "host", "workers": 0, "learn_from": "running", "chunk_steps": 32}
+    with acted(**settings) as explorer:
+        assert explorer.learner.ledger.released.any()
