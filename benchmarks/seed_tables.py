@@ -18,8 +18,8 @@ from element_rl.studies.engine.statistics import holm, permutation_p_value
 
 COLUMNS = ("coverage", "episodic_entropy", "extrinsic_return", "temperature")
 
-# robot, method → seed → (step, cells)
-Cells = Mapping[tuple[str, str], Mapping[int, Sequence[tuple[int, int]]]]
+# robot, method → seed → (step, cells, or another column)
+Cells = Mapping[tuple[str, str], Mapping[int, Sequence[tuple[int, float]]]]
 Labels = Mapping[str, str]  # of methods, in the order of the tables
 
 
@@ -62,21 +62,23 @@ def spread_steps(steps: Sequence[int], points: int | None) -> set[int]:
     }
 
 
-def read_data(path: Path) -> Cells:
-    """Unique cells by robot and method, then by seed, in the order of steps."""
-    found: dict[tuple[str, str], dict[int, list[tuple[int, int]]]] = defaultdict(
+def read_data(path: Path, column: str = "coverage") -> Cells:
+    """Unique cells, or another column, by robot and method, then by seed, in the order of steps;
+    lines that do not have it left out."""
+    found: dict[tuple[str, str], dict[int, list[tuple[int, float]]]] = defaultdict(
         lambda: defaultdict(list)
     )
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
             own = found[row["environment"], row["method"]][int(row["seed"])]
-            own.append((int(row["step"]), int(row["coverage"])))
+            if (value := float(row[column] or "nan")) == value:
+                own.append((int(row["step"]), value))
     return {cell: dict(seeds) for cell, seeds in found.items()}
 
 
 def at_the_end(cells: Cells, robot: str, method: str) -> list[int]:
     """Cells of every seed at the last step."""
-    return [rows[-1][1] for _, rows in sorted(cells[robot, method].items())]
+    return [int(rows[-1][1]) for _, rows in sorted(cells[robot, method].items())]
 
 
 def cells_table(cells: Cells, robots: Sequence[str], labels: Labels) -> str:

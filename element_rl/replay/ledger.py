@@ -131,6 +131,10 @@ class Ledger:
             [part.reshape(-1, self.num_envs) for part in (tails, self.sample_count)], axis=1
         ).astype(np.int32)
 
+    def all_drawable(self) -> bool:
+        """Whether every agent has transitions that may be drawn."""
+        return bool((self.sample_count.reshape(-1, self.num_envs).sum(axis=1) > 0).all())
+
     def beginnings(self) -> Int[np.ndarray, "P 2 E"]:
         """For `next_beginning`: the slot that each environment writes next, and the first one of
         its latest finished episode."""

@@ -119,7 +119,8 @@ class ElementReward:
     @property
     def metric_names(self) -> tuple[str, ...]:
         condition = () if self.config.lifelong_estimator == "knn" else ("lifelong_condition",)
-        return condition + (("memory_spacing",) if self.config.memory == "spaced" else ())
+        spacing = ("memory_spacing",) if self.config.memory == "spaced" else ()
+        return condition + spacing + (("entropy_growth",) if self.config.running else ())
 
     @property
     def _keeps_visitors(self) -> bool:
@@ -290,6 +291,8 @@ class ElementReward:
         metrics: dict[str, Array] = {}
         if isinstance(state.memory, SpacedMemoryState):
             metrics["memory_spacing"] = state.memory.spacing
+        if self.config.running:
+            metrics["entropy_growth"] = jnp.asarray(state.growth)
         if self.config.lifelong_estimator != "knn":
             holds = proposition_2_holds(
                 distances, state.memory_size, self.config.lifelong_bandwidth, self.config.tolerance

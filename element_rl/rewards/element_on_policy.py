@@ -79,6 +79,11 @@ class OnPolicyElementConfig:
                 "memory spaced is for learners from a replay; on rollouts choose auto, exact, "
                 "graph or hnsw: there merge_distance joins states that are close."
             )
+        if self.element.running:
+            raise ValueError(
+                "running is for learners from a replay; on rollouts every state is paid while its "
+                "episode runs."
+            )
 
 
 class OnPolicyElementState(NamedTuple):

@@ -575,7 +575,11 @@ def _clash(named: Named, option: str) -> str:
     """What to say where a setting was given in two places, or cannot be given."""
     if named.name == PRINTED:
         return f"{PRINTED} has {option} as printed: --reward element takes others."
-    flags = {"lifelong_weight": "--beta", "scale": "--reward-scale"}
+    flags = {
+        "lifelong_weight": "--beta",
+        "scale": "--reward-scale",
+        "running": "--learn-from running",
+    }
     return (
         f"{option} has an option of its own: {flags.get(option, '--' + option.replace('_', '-'))}."
     )

@@ -168,9 +168,13 @@ class Explorer:
         return Progress(self.step, self.config.last_step, self.rate(), latest, agents, doing)
 
     def _will_learn(self) -> bool:
-        """By the time the longest possible episode is over, every agent has transitions to learn
-        from."""
-        return self.learns and self.step >= max(self.learn_start, self.collector.first_end)
+        """Once every agent has transitions to learn from: by the time the longest possible episode
+        is over, unless episodes are learned from while they run."""
+        if not self.learns or self.step < self.learn_start:
+            return False
+        if self.learner.from_running:
+            return self.learner.ledger.all_drawable()
+        return self.step >= self.collector.first_end
 
     def train_chunk(self) -> None:
         """One turn of Algorithm 3: while the agents act (lines 7–9), store and observe what they

@@ -169,6 +169,14 @@ def test_rewards_with_notes_learn_from_running_episodes(reward: str) -> None:
 
 
 def test_environments_on_the_host_too() -> None:
-    settings = {"physics": "host", "workers": 0, "learn_from": "running", "chunk_steps": 32}
-    with acted(**settings) as explorer:
-        assert explorer.learner.ledger.released.any()
+    """There learning begins long before the first of several episodes that began together is
+    over."""
+    learner = SACConfig(hidden_sizes=(8, 8), batch_size=8, learn_start=64)
+    settings = {"physics": "host", "workers": 0, "chunk_steps": 32, "sac": learner}
+    updates = []
+    for learn_from in ("running", "ended"):
+        with acted(**settings, steps=256, learn_from=learn_from) as explorer:
+            updates.append(explorer.learner.updates)
+            assert explorer.learner.ledger.released.any() == (learn_from == "running")
+    assert updates[0] > 100
+    assert updates[1] == 0
