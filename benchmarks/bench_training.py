@@ -32,8 +32,9 @@ from element_rl.acting.collector import ProcessCollector
 from element_rl.rewards.element import ElementReward
 from element_rl.runs.provenance import commit, hardware, versions
 from element_rl.storage.files import write_json
-from element_rl.training.off_policy.config import ExploreConfig, resolved
+from element_rl.training.off_policy.config import ExploreConfig
 from element_rl.training.off_policy.explore import Explorer
+from element_rl.training.off_policy.resolving import resolved
 
 
 @dataclass(frozen=True)

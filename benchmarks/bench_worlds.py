@@ -29,9 +29,10 @@ from element_rl.acting.collector import Collector
 from element_rl.runs.provenance import commit, hardware, versions
 from element_rl.storage.files import write_json
 from element_rl.training.off_policy.collecting import usual_collector
-from element_rl.training.off_policy.config import ExploreConfig, resolved
+from element_rl.training.off_policy.config import ExploreConfig
 from element_rl.training.off_policy.explorer import Explorer
 from element_rl.training.off_policy.learner import BUCKETS_ON_DEVICE
+from element_rl.training.off_policy.resolving import resolved
 from element_rl.worlds.making import Physics
 
 

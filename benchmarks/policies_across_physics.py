@@ -24,7 +24,8 @@ from element_rl.envs.spec import EnvSpec, coverage_cell
 from element_rl.evaluate.entropies import entropy_measure
 from element_rl.runs.folder import RunFolder
 from element_rl.training.off_policy.collecting import usual_collector
-from element_rl.training.off_policy.config import ExploreConfig, begun_settings, resolved
+from element_rl.training.off_policy.config import ExploreConfig
+from element_rl.training.off_policy.resolving import begun_settings, resolved
 from element_rl.worlds.making import Physics
 
 

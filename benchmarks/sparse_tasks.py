@@ -52,9 +52,9 @@ class Task(NamedTuple):
 
 TASKS: Mapping[str, Task] = {
     "MountainCarContinuous-v0": Task("MountainCarContinuous", 50_000, 50.0),
-    "MountainCar-v0": Task("MountainCar", 50_000, -160.0, "dqn"),
-    "sparse_tasks:SparseCheetah-v0": Task("Cheetah, 5 m away", 50_000, 50.0),
-    "sparse_tasks:SparseAnt-v0": Task("Ant, 5 m away", 50_000, 50.0),
+    "MountainCar-v0": Task("MountainCar", 50_000, -170.0, "dqn"),
+    "sparse_tasks:SparseCheetah-v0": Task("Cheetah, 15 m away", 50_000, 100.0),
+    "sparse_tasks:SparseAnt-v0": Task("Ant, 10 m away", 80_000, 50.0),
 }
 METHODS: Mapping[str, tuple[str, ...]] = {
     "alone": ("--reward", "extrinsic"),

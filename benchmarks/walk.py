@@ -35,9 +35,10 @@ from gymnasium import spaces
 import element_rl
 from element_rl.agents.sac import SACConfig
 from element_rl.runs.watching import Interrupted
-from element_rl.training.off_policy.config import ExploreConfig, resolved
+from element_rl.training.off_policy.config import ExploreConfig
 from element_rl.training.off_policy.explore import Explorer
 from element_rl.training.off_policy.launch import create_run
+from element_rl.training.off_policy.resolving import resolved
 
 PACKAGE = Path(element_rl.__file__).parent
 CONFIG = ExploreConfig(

@@ -21,15 +21,10 @@ from element_rl.evaluate import evaluate, film
 from element_rl.rewards.expression import names_in
 from element_rl.runs.folder import RunError, RunFolder
 from element_rl.tracking.settings import NOT_TRACKED, Tracking
-from element_rl.training.off_policy.config import (
-    ELEMENTS,
-    ExploreConfig,
-    Resolved,
-    map_note,
-    resolved,
-)
+from element_rl.training.off_policy.config import ELEMENTS, ExploreConfig
 from element_rl.training.off_policy.explore import explore
 from element_rl.training.off_policy.launch import create_run, reopen_run
+from element_rl.training.off_policy.resolving import Resolved, map_note, resolved
 
 FILM_FRAMES = 250  # of the film at the end of a run: eight seconds, whatever the episode's length
 EPISODES_DRAWN = 2  # per checkpoint and seed, in the figure of trajectories at the end of a run

@@ -29,7 +29,8 @@ from element_rl.runs.kinds import kind_of
 from element_rl.runs.watching import Progress
 from element_rl.storage.capacity import refuse_beyond_memory
 from element_rl.storage.files import write_arrays, write_json
-from element_rl.training.off_policy.config import described, read_env_options
+from element_rl.training.off_policy.config import read_env_options
+from element_rl.training.off_policy.resolving import described
 
 RANDOM = "random policy"  # the title of one in a film
 

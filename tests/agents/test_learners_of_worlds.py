@@ -17,8 +17,9 @@ from element_rl.agents.making import make_agent
 from element_rl.agents.stored_policy import policy_actions
 from element_rl.cli import main
 from element_rl.mlp import MLP, layer_norm
-from element_rl.training.off_policy.config import ExploreConfig, resolved
+from element_rl.training.off_policy.config import ExploreConfig
 from element_rl.training.off_policy.explorer import Explorer
+from element_rl.training.off_policy.resolving import resolved
 
 SETTINGS: dict[str, Any] = {
     "sac": sac.SACConfig(hidden_sizes=(8, 4), layer_norm="both"),

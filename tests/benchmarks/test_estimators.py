@@ -2,7 +2,8 @@
 
 from benchmarks import estimators as benchmark
 from benchmarks.seed_tables import spread_steps
-from element_rl.training.off_policy.config import ExploreConfig, resolved
+from element_rl.training.off_policy.config import ExploreConfig
+from element_rl.training.off_policy.resolving import resolved
 
 
 def test_the_tables_of_the_page_are_those_of_the_data() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import worlds_long, worlds_tasks
 from benchmarks.tables import PAGE as BENCHMARKS
-from element_rl.training.off_policy.config import resolved
+from element_rl.training.off_policy.resolving import resolved
 
 MAZE = ("max_episode_steps=40",)
 

@@ -21,7 +21,9 @@ from element_rl.rewards import element_config
 from element_rl.runs.folder import RunFolder
 from element_rl.storage.files import to_json
 from element_rl.studies.report.run_results import run_results
-from element_rl.training.off_policy.config import ExploreConfig, _element_options, resolved
+from element_rl.training.off_policy.config import ExploreConfig
+from element_rl.training.off_policy.resolving import resolved
+from element_rl.training.off_policy.reward_settings import element_options
 
 TINY = [
     *(
@@ -79,12 +81,13 @@ def test_settings_of_element_are_refused_for_other_rewards(
 
 
 def test_settings_of_element_are_all_known() -> None:
-    """All that only ELEMENT is given. (U is for others too: when they write checkpoints.)"""
-    given = {"beta", *_element_options("Hopper-v5", ExploreConfig("Hopper-v5"), 1_000)}
+    """All that only ELEMENT is given. (U is for others too: when they write checkpoints. So is
+    --learn-from, which says whether episodes are seen while they run.)"""
+    given = {"beta", *element_options("Hopper-v5", ExploreConfig("Hopper-v5"), 1_000)}
     refused = {
         option.removeprefix("--").removeprefix("no-").replace("-", "_") for option in ELEMENTS_OWN
     }
-    assert refused == given - {"lifelong_weight", "update_interval", "update_steps"}
+    assert refused == given - {"lifelong_weight", "update_interval", "update_steps", "running"}
 
 
 def test_unknown_things(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

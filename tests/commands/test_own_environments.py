@@ -14,6 +14,7 @@ import pytest
 from own_world import SCREEN, START, WALK
 
 import element_rl.training.off_policy.config
+import element_rl.training.off_policy.resolving
 from element_rl import plots
 from element_rl.acting.rollout_actor import RolloutActor, RolloutSettings
 from element_rl.cli import main
@@ -183,9 +184,9 @@ def test_a_run_of_an_older_version_is_resumed(finished: RunFolder, tmp_path: Pat
 def test_settings_are_resolved_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     described, made = [], []
     monkeypatch.setattr(
-        element_rl.training.off_policy.config,
+        element_rl.training.off_policy.resolving,
         "describe",
-        _counted(element_rl.training.off_policy.config.describe, described),
+        _counted(element_rl.training.off_policy.resolving.describe, described),
     )
     monkeypatch.setattr(gymnasium, "make", _counted(gymnasium.make, made))
     command = [
@@ -233,12 +234,12 @@ def test_the_package_is_no_part_of_what_a_robot_is() -> None:
         ant.observation_dim,
         ant.coverage_bounds,
     )
-    config = element_rl.training.off_policy.config.resolved(
+    config = element_rl.training.off_policy.resolving.resolved(
         element_rl.training.off_policy.config.ExploreConfig("gymnasium:Hopper")
     )[0]
     assert (
         config.beta
-        == element_rl.training.off_policy.config.resolved(
+        == element_rl.training.off_policy.resolving.resolved(
             element_rl.training.off_policy.config.ExploreConfig("Hopper")
         )[0].beta
     )

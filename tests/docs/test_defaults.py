@@ -41,7 +41,8 @@ from element_rl.rewards.rnd import RndConfig
 from element_rl.studies.engine.methods import SCALES
 from element_rl.training.encoder.config import PretrainConfig
 from element_rl.training.finetune import FinetuneConfig
-from element_rl.training.off_policy.config import ExploreConfig, resolved
+from element_rl.training.off_policy.config import ExploreConfig
+from element_rl.training.off_policy.resolving import resolved
 from element_rl.training.on_policy.config import LEARNER, OnPolicyConfig
 
 DOCS = ROOT / "docs"

@@ -93,7 +93,7 @@ def _columns() -> set[str]:
     """Every column that a command can write; a log refuses those that are not in its header."""
     learned = [name for name in NAMES if name != "extrinsic"]
     rewards = [make_reward(name) for name in learned] + [
-        make_reward("element", lifelong_estimator="kde", memory="spaced")
+        make_reward("element", lifelong_estimator="kde", memory="spaced", running=True)
     ]
     columns = {
         name for reward in rewards for name in explore.metric_columns(RecentlyScaled(reward))

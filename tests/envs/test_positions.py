@@ -14,15 +14,10 @@ from element_rl.envs.make import describe, make_env
 from element_rl.envs.positions import column_bounds
 from element_rl.envs.spec import coverage_cell, position_of
 from element_rl.foreign import their_traceback
-from element_rl.training.off_policy.config import (
-    ExploreConfig,
-    described,
-    map_note,
-    resolved,
-    stored_position,
-)
+from element_rl.training.off_policy.config import ExploreConfig, stored_position
 from element_rl.training.off_policy.launch import create_run
 from element_rl.training.off_policy.learner import Learner
+from element_rl.training.off_policy.resolving import described, map_note, resolved
 
 PLANE = ("x_position", "y_position")
 

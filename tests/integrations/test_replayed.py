@@ -19,7 +19,8 @@ from element_rl.envs.make import make_env
 from element_rl.rewards.element import ElementReward, in_update_window
 from element_rl.rewards.element_config import ElementConfig
 from element_rl.storage.files import FileError
-from element_rl.training.off_policy.config import ExploreConfig, resolved
+from element_rl.training.off_policy.config import ExploreConfig
+from element_rl.training.off_policy.resolving import resolved
 
 ROBOTS = ("Hopper-v5", "Ant-v5")
 

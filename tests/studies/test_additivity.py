@@ -20,8 +20,9 @@ from element_rl.studies.additivity.additive_reward import (
     episode_entropies,
     fit_additive_reward,
 )
-from element_rl.training.off_policy.config import ExploreConfig, resolved
+from element_rl.training.off_policy.config import ExploreConfig
 from element_rl.training.off_policy.explore import Explorer, metric_columns
+from element_rl.training.off_policy.resolving import resolved
 
 SMALL = AdditivityConfig(hidden_sizes=(32,), epochs=40, batch_episodes=16, learning_rate=3e-3)
 

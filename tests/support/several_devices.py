@@ -22,10 +22,11 @@ from element_rl.agents.sac import SACConfig
 from element_rl.population import Devices
 from element_rl.runs.folder import RunFolder
 from element_rl.runs.watching import Interrupted
-from element_rl.training.off_policy.config import ExploreConfig, resolved
+from element_rl.training.off_policy.config import ExploreConfig
 from element_rl.training.off_policy.explore import explore
 from element_rl.training.off_policy.explorer import Explorer
 from element_rl.training.off_policy.launch import create_run, reopen_run
+from element_rl.training.off_policy.resolving import resolved
 from support.run_outcomes import outcome
 
 MAZE = ExploreConfig(

@@ -30,7 +30,8 @@ from element_rl.runs.folder import POLICY, RunError, RunFolder
 from element_rl.runs.kinds import kind_of
 from element_rl.storage.files import read_manifest
 from element_rl.storage.settings import named_values
-from element_rl.training.off_policy.config import described, is_task_reward
+from element_rl.training.off_policy.config import is_task_reward
+from element_rl.training.off_policy.resolving import described
 from element_rl.training.off_policy.warm_up import stored_warm_up
 from element_rl.training.on_policy.launch import ENCODER
 from element_rl.training.on_policy.measures import episode_entropy

@@ -27,12 +27,8 @@ from element_rl.envs.spec import EnvSpec, coverage_cell
 from element_rl.runs.folder import RunFolder
 from element_rl.runs.kinds import kind_of
 from element_rl.storage.settings import settings_from_json
-from element_rl.training.off_policy.config import (
-    ExploreConfig,
-    config_from_json,
-    described,
-    parsed_options,
-)
+from element_rl.training.off_policy.config import ExploreConfig, config_from_json, parsed_options
+from element_rl.training.off_policy.resolving import described
 from element_rl.training.on_policy.config import OnPolicyConfig, env_options
 
 

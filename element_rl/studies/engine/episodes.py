@@ -16,7 +16,8 @@ from element_rl.runs.folder import RunFolder
 from element_rl.storage.files import read_arrays, write_arrays
 from element_rl.storage.settings import settings_from_json
 from element_rl.studies.engine.environments import FRAMES, kind_of_run
-from element_rl.training.off_policy.config import config_from_json, described, parsed_options
+from element_rl.training.off_policy.config import config_from_json, parsed_options
+from element_rl.training.off_policy.resolving import described
 from element_rl.training.on_policy.config import OnPolicyConfig, env_options, resolved
 
 Positions = Float[np.ndarray, "_ _"]  # of an episode

@@ -42,7 +42,8 @@ from element_rl.studies.engine.jobs import (
 )
 from element_rl.studies.engine.results import CellRecord, Curves, Map, Paths, Scatter, Table
 from element_rl.training.finetune import FinetuneConfig
-from element_rl.training.off_policy.config import ExploreConfig, usual_units
+from element_rl.training.off_policy.config import ExploreConfig
+from element_rl.training.off_policy.resolving import usual_units
 from element_rl.training.offline.config import OfflineConfig
 from element_rl.training.on_policy.config import OnPolicyConfig
 

@@ -13,8 +13,9 @@ from element_rl.envs.spec import EnvSpec
 from element_rl.runs.folder import RunError, RunFolder
 from element_rl.storage.settings import named_values, settings_from_json
 from element_rl.training.finetune.config import FinetuneConfig
-from element_rl.training.off_policy.config import ExploreConfig, Resolved, is_task_reward
-from element_rl.training.off_policy.config import resolved as resolved_explore
+from element_rl.training.off_policy.config import ExploreConfig, is_task_reward
+from element_rl.training.off_policy.resolving import Resolved
+from element_rl.training.off_policy.resolving import resolved as resolved_explore
 from element_rl.training.on_policy.config import OnPolicyConfig
 from element_rl.training.on_policy.config import resolved as resolved_on_policy
 from element_rl.training.on_policy.launch import ENCODER

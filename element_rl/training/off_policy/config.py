@@ -1,59 +1,33 @@
-"""The settings of a run of `explore`, and how the ones left open are decided."""
+"""The settings of a run of `explore`. `resolving` decides those that are left open."""
 
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from element_rl.agents.dqn import DQNConfig
 from element_rl.agents.sac import SACConfig, temperature_rate
 from element_rl.agents.td3 import TD3Config
-from element_rl.envs.make import describe
-from element_rl.envs.names import registered_name
-from element_rl.envs.notes import coverage_note
 from element_rl.envs.positions import NONE
-from element_rl.envs.robots import HEALTH_OPTION, can_fall, robot_of, units_fit
-from element_rl.envs.spec import EnvSpec
-from element_rl.population import number_of_devices
-from element_rl.rewards import REWARD_HELP, TRAINING_NAMES, Reward, check_name, make_replay_reward
-from element_rl.rewards.element_config import (
-    MemoryKind,
-    preset,
-    replay_defaults,
-    update_window,
-    usual_estimator,
-)
-from element_rl.rewards.element_paper import printed
-from element_rl.rewards.expression import Named, names_in, options_of_each, parsed
-from element_rl.rewards.interface import Inputs, latent_of
-from element_rl.rewards.making import memory_kind, said
-from element_rl.runs.folder import RunFolder
-from element_rl.runs.kinds import stored_settings
+from element_rl.envs.robots import HEALTH_OPTION, robot_of
+from element_rl.rewards import REWARD_HELP, TRAINING_NAMES, check_name
+from element_rl.rewards.element_config import MemoryKind
+from element_rl.rewards.expression import names_in, options_of_each, parsed
+from element_rl.rewards.interface import Inputs
+from element_rl.rewards.making import said
 from element_rl.storage.settings import named_values, settings_from_json, with_missing
-from element_rl.training.off_policy.choosing import AgentName, chosen_agent, refuse_worlds
-from element_rl.training.off_policy.view import Falls, TellPosition, agent_of
-from element_rl.training.settings import (
-    check_numbers,
-    check_timeout,
-    known_position,
-    refuse_large_agents,
-    usual_log_every,
-    with_latent,
-    written_position,
-)
-from element_rl.worlds.making import Physics, make_worlds
+from element_rl.training.off_policy.choosing import AgentName
+from element_rl.training.off_policy.view import Falls, TellPosition
+from element_rl.training.settings import check_numbers, check_timeout
+from element_rl.worlds.making import Physics
 
-SMALLEST_CHUNK = 8
 # With worlds on the device, unless the user says it (docs/worlds.md).
 WORLDS_PER_AGENT = 64
-SHORTEST_SCAN = 16  # steps of each world in a chunk
 UPDATES_PER_WORLD_STEP = 1 / 8
 LARGEST_TEMPERATURE_RATE = 32 * temperature_rate(SACConfig())
-WORLDS_BATCH_SIZE = 256
-EXPLORATION_SHARE = 0.1  # of a run's updates, in which DQN's random actions become few
 PRINTED = "element-paper"
 ELEMENTS = ("element", PRINTED)  # whose terms are within [0, 1], and whose memory has windows
 POOLED = ("re3", "rise")  # which may compare with a sample of the replay
@@ -259,7 +233,7 @@ class ExploreConfig:
     @property
     def _usual_learn_from(self) -> Literal["running"] | None:
         """None: from episodes that have ended, as older runs have it and the paper."""
-        printed = _has(self, (PRINTED,))
+        printed = has_reward(self, (PRINTED,))
         return None if self.physics == "host" or printed else "running"
 
     @property
@@ -294,166 +268,11 @@ class ExploreConfig:
         return -(-self.steps // self.chunk_steps) * self.chunk_steps
 
 
-class Resolved(NamedTuple):
-    """A configuration with nothing left open, and what follows from it."""
-
-    config: ExploreConfig
-    spec: EnvSpec  # the environment's description
-    reward: Reward | None  # None: random actions
-
-
-def resolved(config: ExploreConfig | Resolved, run: RunFolder | None = None) -> Resolved:
-    """The configuration with nothing left open. It makes an environment to look at; what is
-    resolved stays as it is.
-
-    `run` is one that is continued, perhaps with more steps or fewer: what their number decides
-    stays as it was when the run began.
-    """
-    if isinstance(config, Resolved):
-        return config
-    planned_steps = config.steps
-    if run is not None:
-        begun = begun_settings(run)
-        planned_steps = begun.steps
-        if config.memory == "auto":
-            config = dataclasses.replace(config, memory=begun.memory)
-        if config.state_units is None:
-            config = dataclasses.replace(config, state_units=begun.state_units)
-        if config.pool is None:
-            config = dataclasses.replace(config, pool=begun.pool)
-        if config.learn_from is None:
-            config = dataclasses.replace(config, learn_from=begun.learn_from)
-        said_then = with_missing(config.reward_options, reward_options(begun))
-        config = dataclasses.replace(config, reward_options=said_then)
-    number_of_devices(config.seeds, config.devices)  # refuses what is not there
-    needed = latent_of(_make_reward(registered_name(config.env), config, config.steps))
-    config = with_latent(config, needed)
-    options = parsed_options(config)
-    spec = _described(config, options)
-    config = dataclasses.replace(config, agent=chosen_agent(config.agent, spec))
-    if config.physics != "host":
-        refuse_worlds(config.physics, spec)
-        make_worlds(config.physics, spec, options)  # refuses what it cannot take
-    config = _with_falls(spec.name, config)
-    # refuses networks that do not fit, and to tell places where there is no map
-    refuse_large_agents(agent_of(config, spec).create, config.seeds)
-    element = _element_options(spec.name, config, planned_steps)
-    config = dataclasses.replace(
-        config.as_written(),
-        env=spec.name,
-        update_interval=element["update_interval"],
-        update_steps=element["update_steps"],
-        envs_per_agent=config.num_envs,
-        chunk_steps=_chunk_steps(
-            planned_steps, _wanted_chunk(config), config.num_envs, _smallest_chunk(config)
-        ),
-        batch_size=_batch_size(config),
-        learn_from=config.as_written().learn_from or "ended",
-        log_every=config.log_every or usual_log_every(planned_steps),
-        checkpoint_every=config.checkpoint_every
-        or min(element["update_interval"], update_window(planned_steps)["update_interval"]),
-        beta=element["lifelong_weight"],
-        estimator=element["estimator"],
-        bandwidth=element["bandwidth"],
-        position=written_position(config.position, spec),
-        dqn=_with_exploration(config, planned_steps),
-        bounds=(spec.coverage_bounds or ()) if config.position else config.bounds,
-        cell_size=spec.coverage_cell_size or (),
-        state_units=config.state_units or usual_units(spec.name),
-    )
-    _refuse_delay(config)
-    reward = _make_reward(spec.name, config, planned_steps)
-    memory = memory_kind(reward) or config.memory
-    return Resolved(dataclasses.replace(config, memory=memory), spec, reward)
-
-
-def begun_settings(run: RunFolder) -> ExploreConfig:
-    """The settings that a run was begun with.
-
-    Older runs stored the memory as "auto"; which one that came to follows from their steps. They
-    say nothing of units, pools and running episodes: their states are raw, their pools were
-    sampled, and they learned from ended episodes. What a fall did there, the environment's options
-    say.
-    """
-    stored = stored_settings(run, "explore", ExploreConfig)
-    pool = stored.pool or ("sample" if _has(stored, POOLED) else None)
-    stored = dataclasses.replace(
-        _with_falls(stored.env, stored),
-        state_units=stored.state_units or "raw",
-        pool=pool,
-        learn_from=stored.learn_from or "ended",
-    )
-    if not _has(stored, ("element",)) or stored.memory != "auto":
-        return stored
-    memory = memory_kind(_make_reward(stored.env, stored, stored.steps))
-    return dataclasses.replace(stored, memory=memory or stored.memory)
-
-
-def _with_falls(env: str, config: ExploreConfig) -> ExploreConfig:
-    """The configuration with what a fall does, said in both places: here, and to the environment,
-    so that a random policy beside the run has the same."""
-    told = parsed_options(config).get(HEALTH_OPTION)
-    if not can_fall(env):
-        if config.falls == "ignore":
-            raise ValueError(
-                f"--falls ignore is for robots that can fall, and {env} has no option "
-                f"{HEALTH_OPTION}: take end or reset, or leave --falls out."
-            )
-        return dataclasses.replace(config, falls=config.falls or "end")
-    usual: Falls = "end" if is_task_reward(config.reward) else "ignore"
-    if told is not None:
-        usual = "end" if told else "ignore"
-    falls = config.falls or usual
-    if told is not None and bool(told) == (falls == "ignore"):
-        raise ValueError(
-            f"--falls {falls} and --env-options {HEALTH_OPTION}={str(bool(told)).lower()} "
-            "contradict each other: leave one of them out."
-        )
-    said = () if told is not None else (f"{HEALTH_OPTION}={str(falls != 'ignore').lower()}",)
-    return dataclasses.replace(config, falls=falls, env_options=(*config.env_options, *said))
-
-
-def usual_units(env: str) -> Literal["raw", "calibrated"]:
-    """Of the states in an environment, unless the user says it."""
-    return "raw" if units_fit(env) else "calibrated"
-
-
-def _described(config: ExploreConfig, options: Mapping[str, Any]) -> EnvSpec:
-    """The environment, as the settings say it. Worlds on the device have no environment that a
-    position could be found in: they have those that are named."""
-
-    def described_with(position: Sequence[str]) -> EnvSpec:
-        return describe(config.env, position, config.bounds, "vectors", config.cell_size, **options)
-
-    spec = described_with(config.position)
-    if config.physics == "host" or config.position or known_position(config.env):
-        return spec
-    there = ("x_position", "y_position") if config.physics == "warp" else ()
-    if all(isinstance(entry, int) or entry in there for entry in spec.position):
-        return spec
-    return described_with((NONE,))
-
-
 def stored_position(env: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
     """The position that the settings of a run say. Older runs say none where they had none; then
     nothing is looked for either."""
     position = tuple(settings.get("position") or ())
     return position if position or robot_of(env) is not None else (NONE,)
-
-
-def described(settings: Mapping[str, Any], env_options: Mapping[str, Any]) -> EnvSpec:
-    """The environment of a run by its stored settings, with these options; older runs say nothing
-    of positions."""
-    position = stored_position(settings["env"], settings)
-    bounds, cell_size = settings.get("bounds") or (), settings.get("cell_size") or ()
-    return describe(settings["env"], position, bounds, "vectors", cell_size, **env_options)
-
-
-def map_note(given: ExploreConfig, spec: EnvSpec) -> str:
-    """What a user should know of position and coverage before the run begins; nothing where they
-    are as asked, or as published."""
-    said = bool(given.position)
-    return "" if given.bounds and said else coverage_note(spec, said)
 
 
 def config_from_json(values: Mapping[str, Any]) -> ExploreConfig:
@@ -485,7 +304,7 @@ def _said(config: ExploreConfig, older: bool = False) -> tuple[str, ...]:
 
 def _pool(config: ExploreConfig) -> Literal["whole", "sample"] | None:
     """Where RE3 and RISE look for neighbours; for all others as it was given, to be refused."""
-    if not _has(config, POOLED):
+    if not has_reward(config, POOLED):
         return config.pool
     rewards = parsed(config.reward)
     each = zip(rewards.names, options_of_each(rewards, reward_options(config))[0], strict=True)
@@ -498,7 +317,7 @@ def _pool(config: ExploreConfig) -> Literal["whole", "sample"] | None:
     return config.pool or ("sample" if sampled else "whole")
 
 
-def _has(config: ExploreConfig, names: Sequence[str]) -> bool:
+def has_reward(config: ExploreConfig, names: Sequence[str]) -> bool:
     """Whether the reward is one of these, or a sum that has one of them."""
     return not set(names_in(config.reward)).isdisjoint(names)
 
@@ -506,128 +325,6 @@ def _has(config: ExploreConfig, names: Sequence[str]) -> bool:
 def is_task_reward(reward: str) -> bool:
     """Whether the agents learn from the task's own reward alone."""
     return set(names_in(reward)) == {"extrinsic"}
-
-
-def _make_reward(env: str, config: ExploreConfig, planned_steps: int) -> Reward | None:
-    options = reward_options(config)
-    _refuse_unused(config, options)
-    if config.reward == "random":
-        return None
-    rewards = parsed(config.reward)
-    each, _ = options_of_each(rewards, options)
-    for named, given in zip(rewards.rewards, each, strict=True):
-        own = _own_options(named.name, env, config, planned_steps)
-        twice = rewards.names.count(named.name) > 1  # then one may have others than the flags say
-        if not twice and (clash := sorted(set(own) & set(given))):
-            raise ValueError(_clash(named, clash[0]))
-        prefix = f"{named.label}." if rewards.name is None else ""
-        options |= {f"{prefix}{name}": given.get(name, value) for name, value in own.items()}
-    return make_replay_reward(
-        config.reward,
-        env=env,
-        total_steps=planned_steps,
-        options=options,
-        recent_scale=config.recent_scale,
-    )
-
-
-def _refuse_unused(config: ExploreConfig, options: Mapping[str, Any]) -> None:
-    """Settings that the reward has no use for."""
-    intrinsic = not set(names_in(config.reward)) <= {"random", "extrinsic"}
-    alone = parsed(config.reward).name
-    if config.pool and not _has(config, POOLED):
-        raise ValueError(f"--pool is of {' and '.join(POOLED)}; {config.reward} has none.")
-    if config.inputs == "state" and not intrinsic:
-        raise ValueError(
-            f"--inputs is what an intrinsic reward sees, and {config.reward} is none: leave it out."
-        )
-    if options and alone in ("random", "extrinsic"):
-        raise ValueError(
-            f"--reward-options are for other rewards than {config.reward}: see --help."
-        )
-    if config.recent_scale and alone in (*ELEMENTS, "random"):
-        raise ValueError(
-            f"--recent-scale is for other rewards than {config.reward}: ELEMENT's terms are within "
-            "[0, 1]."
-        )
-    if config.extrinsic_weight and not intrinsic:
-        raise ValueError(
-            "--extrinsic-weight adds the environment's reward to an intrinsic one, and "
-            f"{config.reward} is none: leave it out."
-        )
-    if config.extrinsic_weight and _has(config, ("extrinsic",)):
-        raise ValueError(
-            f"--extrinsic-weight adds the environment's reward, which {config.reward} has already: "
-            "leave one of them out."
-        )
-
-
-def _own_options(name: str, env: str, config: ExploreConfig, planned_steps: int) -> dict[str, Any]:
-    """The settings of a reward that have options of the command."""
-    if name in ELEMENTS:
-        return _element_options(env, config, planned_steps, name)
-    if name == "extrinsic":
-        return {"scale": config.reward_scale}
-    return {"pool": config.pool} if config.pool and name in POOLED else {}
-
-
-def _clash(named: Named, option: str) -> str:
-    """What to say where a setting was given in two places, or cannot be given."""
-    if named.name == PRINTED:
-        return f"{PRINTED} has {option} as printed: --reward element takes others."
-    flags = {
-        "lifelong_weight": "--beta",
-        "scale": "--reward-scale",
-        "running": "--learn-from running",
-    }
-    return (
-        f"{option} has an option of its own: {flags.get(option, '--' + option.replace('_', '-'))}."
-    )
-
-
-def _element_options(
-    env: str, config: ExploreConfig, planned_steps: int, name: str | None = None
-) -> dict[str, Any]:
-    """ELEMENT's settings; `name` says which ELEMENT, where the reward is a sum that has both."""
-    only_printed = _has(config, (PRINTED,)) and not _has(config, ("element",))
-    if name == PRINTED or (name is None and only_printed):
-        return _printed_options(env, config)
-    paper = preset(env)
-    estimator = config.estimator or usual_estimator(env, config.credit)
-    usual_bandwidth = replay_defaults(estimator).get("bandwidth", paper.bandwidth)
-    options: dict[str, Any] = {
-        "lifelong_weight": paper.lifelong_weight if config.beta is None else config.beta,
-        "estimator": estimator,
-        "bandwidth": usual_bandwidth if config.bandwidth is None else config.bandwidth,
-        "episodic_weight": config.episodic_weight,
-        "memory": config.memory,
-        "remember": config.remember,
-        "own_episode": config.own_episode,
-        "lifelong_estimator": config.lifelong_estimator,
-        "normalisation": config.normalisation,
-        "credit": config.credit,
-        "running": (config.learn_from or config._usual_learn_from) == "running",
-        "length_weighted": config.length_weighted,
-    }
-    return options | update_window(planned_steps, config.update_interval, config.update_steps)
-
-
-def _wanted_chunk(config: ExploreConfig) -> int:
-    """Steps of an agent in a chunk: on the device so many that the host has little to do."""
-    least = 0 if config.physics == "host" else SHORTEST_SCAN * config.num_envs
-    return max(config.chunk_steps, least)
-
-
-def _smallest_chunk(config: ExploreConfig) -> int:
-    """What a chunk is at least, so that the run ends where it was told to."""
-    if config.physics == "host":
-        return SMALLEST_CHUNK
-    return max(SMALLEST_CHUNK, SHORTEST_SCAN * config.num_envs // 2)
-
-
-def _batch_size(config: ExploreConfig) -> int | None:
-    usual = None if config.physics == "host" else WORLDS_BATCH_SIZE
-    return usual if config.batch_size is None else config.batch_size
 
 
 def _with_temperature(config: ExploreConfig) -> SACConfig:
@@ -640,46 +337,3 @@ def _with_temperature(config: ExploreConfig) -> SACConfig:
         fewer = 1.0 if config.physics == "host" else min(updates, 1.0)
         given = min(temperature_rate(config.sac) / fewer, LARGEST_TEMPERATURE_RATE)
     return dataclasses.replace(config.sac, temperature_learning_rate=given)
-
-
-def _with_exploration(config: ExploreConfig, planned_steps: int) -> DQNConfig:
-    """DQN with the updates in which its random actions become few, in a run that uses it."""
-    if config.agent != "dqn" or config.dqn.exploration_updates is not None:
-        return config.dqn
-    updates = planned_steps * config.usual_updates_per_step
-    length = max(round(EXPLORATION_SHARE * updates), 1)
-    return dataclasses.replace(config.dqn, exploration_updates=length)
-
-
-def _refuse_delay(config: ExploreConfig) -> None:
-    """An actor of SAC that would not learn in every chunk: its metrics are means over chunks."""
-    delay, updates = config.sac.policy_delay, config.updates_per_chunk
-    if config.agent == "sac" and delay > updates:
-        raise ValueError(
-            f"--sac.policy-delay {delay} is more than the {updates} updates of a chunk of "
-            f"{config.chunk_steps} steps: take less, or a larger --chunk-steps."
-        )
-
-
-def _printed_options(env: str, config: ExploreConfig) -> dict[str, Any]:
-    """What the paper prints; the window, the only setting that can be asked for, is its own
-    whatever the length of the run."""
-    paper = printed(env)
-    interval = config.update_interval or paper.update_interval
-    steps = config.update_steps or min(paper.update_steps, max(interval // 10, 1))
-    names = ("lifelong_weight", "estimator", "bandwidth")
-    options = {name: getattr(paper, name) for name in names}
-    return options | {"update_interval": interval, "update_steps": steps}
-
-
-def _chunk_steps(steps: int, wanted: int, num_envs: int, smallest: int) -> int:
-    """The largest divisor of the steps up to `wanted` that all environments of an agent can share
-    evenly.
-
-    So a run ends where it was told to. Where there is none from `smallest` on, the largest multiple
-    up to `wanted`.
-    """
-    most = max(min(wanted, steps) // num_envs, 1)  # steps of each environment
-    fair = min(-(-smallest // num_envs), most)
-    divisors = [d for d in range(most, 0, -1) if steps % (d * num_envs) == 0]
-    return num_envs * (divisors[0] if divisors and divisors[0] >= fair else most)

@@ -22,9 +22,10 @@ from element_rl.runs.visits import Stored
 from element_rl.runs.watching import Watcher
 from element_rl.training.loop import random_measures, run_loop
 from element_rl.training.off_policy.collecting import MakeCollector, usual_collector
-from element_rl.training.off_policy.config import ExploreConfig, Resolved, resolved
+from element_rl.training.off_policy.config import ExploreConfig
 from element_rl.training.off_policy.explorer import FAULTS, Explorer
 from element_rl.training.off_policy.programs import REWARD_COLUMNS
+from element_rl.training.off_policy.resolving import Resolved, resolved
 from element_rl.worlds.making import Physics
 
 OWN_COLUMNS = {"dqn": ("target_mean", "exploration_rate")}  # of an agent's metrics

@@ -4,13 +4,9 @@ from pathlib import Path
 
 from element_rl.runs import launch
 from element_rl.runs.folder import RunFolder
-from element_rl.training.off_policy.config import (
-    ExploreConfig,
-    Resolved,
-    begun_settings,
-    resolved,
-)
+from element_rl.training.off_policy.config import ExploreConfig
 from element_rl.training.off_policy.explore import metric_columns
+from element_rl.training.off_policy.resolving import Resolved, begun_settings, resolved
 
 
 def create_run(config: ExploreConfig | Resolved, folder: Path) -> RunFolder:

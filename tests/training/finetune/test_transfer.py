@@ -31,8 +31,8 @@ from element_rl.training.finetune import finetune
 from element_rl.training.finetune.experience import kept_chunks
 from element_rl.training.finetune.settings import off_policy_settings
 from element_rl.training.finetune.transplants import transplanted
-from element_rl.training.off_policy.config import resolved
 from element_rl.training.off_policy.explore import Explorer
+from element_rl.training.off_policy.resolving import resolved
 
 
 def test_critics_and_temperature_are_kept_on_request(source: RunFolder) -> None:

@@ -24,10 +24,11 @@ from element_rl.rewards.interface import latent_of
 from element_rl.rewards.inverse_model import InverseModel, inverse_loss
 from element_rl.runs.folder import RunFolder
 from element_rl.runs.watching import Interrupted
-from element_rl.training.off_policy.config import ExploreConfig, resolved
+from element_rl.training.off_policy.config import ExploreConfig
 from element_rl.training.off_policy.explore import explore
 from element_rl.training.off_policy.launch import create_run
 from element_rl.training.off_policy.learner import Learner
+from element_rl.training.off_policy.resolving import resolved
 
 HALL = "own_world:OwnHall-v0"
 OPTIONS = SMALL_REWARDS | {"element": {"memory": "exact", "update_interval": 10, "update_steps": 5}}

@@ -23,9 +23,10 @@ from element_rl.rewards.element import ElementReward
 from element_rl.runs.folder import RunFolder
 from element_rl.runs.watching import COMPILING, Interrupted, Progress
 from element_rl.storage.files import read_json, write_json
-from element_rl.training.off_policy.config import ExploreConfig, config_from_json, resolved
+from element_rl.training.off_policy.config import ExploreConfig, config_from_json
 from element_rl.training.off_policy.explore import Explorer, explore, metric_columns
 from element_rl.training.off_policy.launch import create_run, reopen_run
+from element_rl.training.off_policy.resolving import resolved
 
 SMALL = ExploreConfig(
     "Hopper-v5",

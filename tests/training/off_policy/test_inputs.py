@@ -17,9 +17,10 @@ from element_rl.rewards.element_paper import PrintedElementReward
 from element_rl.rewards.whole_replay import WholeReplay
 from element_rl.runs.folder import RunFolder
 from element_rl.storage.files import read_json, write_json
-from element_rl.training.off_policy.config import ExploreConfig, resolved
+from element_rl.training.off_policy.config import ExploreConfig
 from element_rl.training.off_policy.explore import Explorer, explore
 from element_rl.training.off_policy.launch import create_run, reopen_run
+from element_rl.training.off_policy.resolving import resolved
 
 SMALL = ExploreConfig(
     "PointMaze-v0",

@@ -10,9 +10,10 @@ from support.run_outcomes import assert_same, outcome
 from element_rl.agents.sac import SACConfig
 from element_rl.agents.td3 import TD3Config
 from element_rl.cli import main
-from element_rl.training.off_policy.config import ExploreConfig, resolved
+from element_rl.training.off_policy.config import ExploreConfig
 from element_rl.training.off_policy.explore import Explorer, explore
 from element_rl.training.off_policy.launch import create_run, reopen_run
+from element_rl.training.off_policy.resolving import resolved
 
 METRA = ExploreConfig(
     "PointMaze-v0",

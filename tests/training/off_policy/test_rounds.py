@@ -11,8 +11,9 @@ import pytest
 from support.small_rewards import SMALL_REWARDS
 
 from element_rl.agents.sac import SACConfig
-from element_rl.training.off_policy.config import ExploreConfig, Resolved, resolved
+from element_rl.training.off_policy.config import ExploreConfig
 from element_rl.training.off_policy.explorer import Explorer
+from element_rl.training.off_policy.resolving import Resolved, resolved
 
 MAZE = ExploreConfig(
     "PointMaze-v0",

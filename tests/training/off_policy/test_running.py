@@ -12,9 +12,10 @@ from support.small_rewards import SMALL_REWARDS
 
 from element_rl.agents.sac import SACConfig
 from element_rl.entropy import knn_shares
-from element_rl.training.off_policy.config import ExploreConfig, resolved
+from element_rl.training.off_policy.config import ExploreConfig
 from element_rl.training.off_policy.explorer import Explorer
 from element_rl.training.off_policy.learner import NOTED_TIMES
+from element_rl.training.off_policy.resolving import resolved
 
 LIMIT = 80
 MAZE = ExploreConfig(

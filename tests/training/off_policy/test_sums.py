@@ -16,9 +16,10 @@ from element_rl.plots.curves import reward_terms
 from element_rl.rewards.interface import Remembers, remembering
 from element_rl.runs.folder import RunFolder
 from element_rl.runs.watching import Interrupted
-from element_rl.training.off_policy.config import ExploreConfig, resolved
+from element_rl.training.off_policy.config import ExploreConfig
 from element_rl.training.off_policy.explore import explore
 from element_rl.training.off_policy.launch import create_run, reopen_run
+from element_rl.training.off_policy.resolving import resolved
 
 RND = ("rnd.feature_dim=8", "rnd.target_sizes=[16]", "rnd.predictor_sizes=[16]")
 SUM = ExploreConfig(

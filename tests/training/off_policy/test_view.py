@@ -24,10 +24,11 @@ from element_rl.runs.folder import RunFolder
 from element_rl.runs.watching import Interrupted
 from element_rl.storage.files import read_json, write_json
 from element_rl.training.finetune import FinetuneConfig, finetune
-from element_rl.training.off_policy.config import ExploreConfig, resolved
+from element_rl.training.off_policy.config import ExploreConfig
 from element_rl.training.off_policy.explore import Explorer, explore
 from element_rl.training.off_policy.launch import create_run, reopen_run
 from element_rl.training.off_policy.learner import Learner
+from element_rl.training.off_policy.resolving import resolved
 from element_rl.training.off_policy.view import View, agent_of, learned_from, view_of
 
 DISCOUNT = 0.8

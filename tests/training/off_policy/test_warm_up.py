@@ -17,10 +17,11 @@ from element_rl.runs.folder import RunFolder
 from element_rl.runs.watching import Interrupted
 from element_rl.storage.files import read_json, write_json
 from element_rl.training.off_policy.collecting import usual_collector
-from element_rl.training.off_policy.config import ExploreConfig, resolved
+from element_rl.training.off_policy.config import ExploreConfig
 from element_rl.training.off_policy.explore import explore
 from element_rl.training.off_policy.explorer import Explorer
 from element_rl.training.off_policy.launch import create_run, reopen_run
+from element_rl.training.off_policy.resolving import resolved
 from element_rl.training.off_policy.warm_up import WARM_UP, act_at_random, stored_warm_up
 
 CAR = ExploreConfig(

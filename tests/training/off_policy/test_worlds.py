@@ -15,10 +15,11 @@ from element_rl.cli import main
 from element_rl.rewards import TRAINING_NAMES
 from element_rl.runs.folder import RunFolder
 from element_rl.runs.watching import Interrupted
-from element_rl.training.off_policy.config import ExploreConfig, resolved
+from element_rl.training.off_policy.config import ExploreConfig
 from element_rl.training.off_policy.explore import explore
 from element_rl.training.off_policy.explorer import Explorer
 from element_rl.training.off_policy.launch import create_run, reopen_run
+from element_rl.training.off_policy.resolving import resolved
 
 MAZE = ExploreConfig(
     "PointMaze-v0",
