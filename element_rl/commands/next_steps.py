@@ -1,7 +1,7 @@
 """What to do with a run that is done: commands that work on it, printed at its end.
 
-`next_steps` has those of `explore`; `offline_steps` and `finetuned_steps` those that follow from
-what those runs have measured."""
+`next_steps` has those of `explore`; `explored_steps`, `offline_steps` and `finetuned_steps` those
+that follow from what runs have measured."""
 
 import contextlib
 import importlib.util
@@ -15,6 +15,7 @@ from pathlib import Path
 import gymnasium
 from gymnasium.envs.registration import load_env_creator
 
+from element_rl.commands.explored_steps import explored_steps
 from element_rl.envs.names import registration_of
 from element_rl.runs.folder import RunFolder
 
@@ -56,6 +57,7 @@ def next_steps(run: RunFolder) -> dict[str, str]:
         steps[f"{element} collect {path} --dataset {_dataset(run)} --steps {count}"] = (
             "make a dataset of what they do"
         )
+    steps |= explored_steps(run, element)
     if learned:
         steps[f"{element} explore --resume {path} --steps {2 * steps_done}"] = "train for longer"
     return steps

@@ -295,8 +295,8 @@ def test_an_environment_without_positions(tmp_path: Path) -> None:
     assert all(entropy > 0 for entropy in summary["episodic_entropy"])
 
 
-def test_killed_at_random_moments_five_times(tmp_path: Path) -> None:
-    """kill -9, resume, five times in a row; through the command line, with worker processes.
+def test_killed_at_random_moments_three_times(tmp_path: Path) -> None:
+    """kill -9, resume, three times in a row; through the command line, with worker processes.
     `benchmarks/faults` does so by the hundred."""
     arguments = [
         *(
@@ -339,8 +339,8 @@ def test_killed_at_random_moments_five_times(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     out = tmp_path / "killed"
     killed = 0
-    # checkpoints, of 30 in all: 14 are written before
-    for more in rng.permutation([0, 1, 3, 5, 5]):
+    # checkpoints, of 30 in all: 11 are written before
+    for more in rng.permutation([0, 3, 8]):
         process = launch(out)
         before = checkpoints(out)
         while process.poll() is None and checkpoints(out) < before + more:
@@ -352,7 +352,7 @@ def test_killed_at_random_moments_five_times(tmp_path: Path) -> None:
         if code != -signal.SIGKILL:  # a quick machine is at the end before the last of them
             assert code == 0, log.read_text()
             break
-    assert killed >= 4, log.read_text()
+    assert killed >= 2, log.read_text()
     process = launch(out)
     assert process.wait(300) == 0, log.read_text()
     assert_same(outcome(RunFolder.open(tmp_path / "whole")), outcome(RunFolder.open(out)))
