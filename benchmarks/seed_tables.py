@@ -25,12 +25,17 @@ Labels = Mapping[str, str]  # of methods, in the order of the tables
 
 def train(folder: Path, robot: str, flags: Sequence[str]) -> None:
     """Explore, unless the run is there; its words go into a log beside its folder."""
+    run_command(folder, ["explore", robot, *flags])
+
+
+def run_command(folder: Path, words: Sequence[str]) -> None:
+    """A command of `element` that makes a run, unless it is there."""
     if (folder / "summary.json").exists():
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "element_rl.cli", "explore", robot, *flags]
+    command = [sys.executable, "-m", "element_rl.cli", *words, "--out", str(folder)]
     with folder.with_suffix(".log").open("ab") as log:
-        subprocess.run([*command, "--out", str(folder)], stdout=log, stderr=log, check=False)
+        subprocess.run(command, stdout=log, stderr=log, check=False)
 
 
 def write_data(

@@ -15,8 +15,6 @@ docs/results/sparse-tasks.md are made:
 """
 
 import os
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,7 +25,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import tyro
 
-from benchmarks.seed_tables import Cells, read_data, train, write_data
+from benchmarks.seed_tables import Cells, read_data, run_command, train, write_data
 from benchmarks.tables import ROOT, markdown_table, replace_table
 from element_rl.plots.lines import draw_ends, draw_seeds, finish_axes
 from element_rl.plots.style import COLOURS, STYLE
@@ -122,7 +120,8 @@ def train_cell(out: Path, task: str, method: str) -> None:
     folder = out / folder_of(task)
     if method == "then":
         train(folder / "explorer", task, flags_of(task, "explorer"))
-        _finetune(folder / "explorer", folder / "then", TASKS[task].steps // 2)
+        words = ["finetune", str(folder / "explorer"), *finetune_flags(TASKS[task].steps // 2)]
+        run_command(folder / "then", words)
     else:
         train(folder / method, task, flags_of(task, method))
 
@@ -144,19 +143,6 @@ def finetune_flags(steps: int) -> tuple[str, ...]:
         *("--steps", str(steps), "--checkpoint", "last", "--replay", "kept", "--no-compare"),
         *("--log-every", str(steps // 25)),
     )
-
-
-def _finetune(explorer: Path, folder: Path, steps: int) -> None:
-    if (folder / "summary.json").exists():
-        return
-    command = [sys.executable, "-m", "element_rl.cli", "finetune", str(explorer)]
-    with folder.with_suffix(".log").open("ab") as log:
-        subprocess.run(
-            [*command, *finetune_flags(steps), "--out", str(folder)],
-            stdout=log,
-            stderr=log,
-            check=False,
-        )
 
 
 def curves(cells: Cells) -> Cells:

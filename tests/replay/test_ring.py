@@ -158,6 +158,21 @@ def test_ledger_survives_a_checkpoint() -> None:
             np.testing.assert_array_equal(ours, theirs)
 
 
+def test_older_checkpoints_say_nothing_of_running_episodes() -> None:
+    ledger = Ledger(1, 60, longest_episode=13, chunk_records=10)
+    final = np.zeros((1, 10), bool)
+    final[0, 4] = True
+    ledger.place(final, np.array([8], np.int32))
+    newer = ("released", "later_steps", "later_episodes")
+    older = {name: array for name, array in ledger.to_arrays().items() if name not in newer}
+    other = Ledger(1, 60, longest_episode=13, chunk_records=10)
+    other.restore(older)
+    assert other.sample_count.tolist() == [4]
+    ((episode, before),) = other.release_running(1)
+    assert (episode.length, before) == (2, 0)
+    assert other.all_drawable()
+
+
 def test_a_replay_too_small_for_an_episode_is_refused() -> None:
     with pytest.raises(
         ValueError, match=r"A replay of 50 transitions is too small.*needs at least 2130"
