@@ -52,8 +52,7 @@ RECIPE = (
     *("--physics", "warp", "--envs-per-agent", "64", "--updates-per-step", "0.125"),
     *("--batch-size", "256", "--seed", "1000", "--seeds", "10", "--steps", str(STEPS)),
     *("--log-every", "20480", "--checkpoint-every", "999999999", "--replay-size", "220000"),
-    # the only way when the data were made; worlds learn from running episodes by default since
-    *("--learn-from", "ended", "--random-seeds", "0", "--no-figures"),
+    *("--random-seeds", "0", "--no-figures"),
 )
 
 

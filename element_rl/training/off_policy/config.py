@@ -112,9 +112,7 @@ class ExploreConfig:
     batch_size: int | None = None
     # When a transition may be learned from: once its episode has ended (ended), or also while it
     # runs (running): then it is paid for the episode as it is so far, and anew when it has ended.
-    # (default: ended; with --physics warp or jax running, but for
-    # element-paper)
-    learn_from: Literal["ended", "running"] | None = None
+    learn_from: Literal["ended", "running"] = "ended"
     # Transitions kept for each agent to learn from.
     replay_size: int = 1_000_000
     # Steps of an agent between two refreshes of its acting policy; lowered to divide --steps. With
@@ -226,15 +224,8 @@ class ExploreConfig:
             reward=parsed(self.reward).text,
             reward_options=_said(self),
             pool=_pool(self),
-            learn_from=self.learn_from or self._usual_learn_from,
             sac=_with_temperature(self),
         )
-
-    @property
-    def _usual_learn_from(self) -> Literal["running"] | None:
-        """None: from episodes that have ended, as older runs have it and the paper."""
-        printed = has_reward(self, (PRINTED,))
-        return None if self.physics == "host" or printed else "running"
 
     @property
     def learner(self) -> SACConfig | TD3Config | DQNConfig:

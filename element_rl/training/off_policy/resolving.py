@@ -73,8 +73,6 @@ def resolved(config: ExploreConfig | Resolved, run: RunFolder | None = None) -> 
             config = dataclasses.replace(config, state_units=begun.state_units)
         if config.pool is None:
             config = dataclasses.replace(config, pool=begun.pool)
-        if config.learn_from is None:
-            config = dataclasses.replace(config, learn_from=begun.learn_from)
         said_then = with_missing(config.reward_options, reward_options(begun))
         config = dataclasses.replace(config, reward_options=said_then)
     number_of_devices(config.seeds, config.devices)  # refuses what is not there
@@ -100,7 +98,6 @@ def resolved(config: ExploreConfig | Resolved, run: RunFolder | None = None) -> 
             planned_steps, _wanted_chunk(config), config.num_envs, _smallest_chunk(config)
         ),
         batch_size=_batch_size(config),
-        learn_from=config.as_written().learn_from or "ended",
         log_every=config.log_every or usual_log_every(planned_steps),
         checkpoint_every=config.checkpoint_every
         or min(element["update_interval"], update_window(planned_steps)["update_interval"]),
@@ -123,17 +120,13 @@ def begun_settings(run: RunFolder) -> ExploreConfig:
     """The settings that a run was begun with.
 
     Older runs stored the memory as "auto"; which one that came to follows from their steps. They
-    say nothing of units, pools and running episodes: their states are raw, their pools were
-    sampled, and they learned from ended episodes. What a fall did there, the environment's options
-    say.
+    say nothing of units and pools: their states are raw, and their pools were sampled. What a fall
+    did there, the environment's options say.
     """
     stored = stored_settings(run, "explore", ExploreConfig)
     pool = stored.pool or ("sample" if has_reward(stored, POOLED) else None)
     stored = dataclasses.replace(
-        _with_falls(stored.env, stored),
-        state_units=stored.state_units or "raw",
-        pool=pool,
-        learn_from=stored.learn_from or "ended",
+        _with_falls(stored.env, stored), state_units=stored.state_units or "raw", pool=pool
     )
     if not has_reward(stored, ("element",)) or stored.memory != "auto":
         return stored

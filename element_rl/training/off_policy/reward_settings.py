@@ -121,7 +121,7 @@ def element_options(
         "lifelong_estimator": config.lifelong_estimator,
         "normalisation": config.normalisation,
         "credit": config.credit,
-        "running": (config.learn_from or config._usual_learn_from) == "running",
+        "running": config.learn_from == "running",
         "length_weighted": config.length_weighted,
     }
     return options | update_window(planned_steps, config.update_interval, config.update_steps)

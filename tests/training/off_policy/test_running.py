@@ -2,18 +2,23 @@
 is left when the episode has ended."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.run_outcomes import assert_same, outcome
 from support.small_rewards import SMALL_REWARDS
 
 from element_rl.agents.sac import SACConfig
 from element_rl.entropy import knn_shares
+from element_rl.runs.watching import Interrupted
 from element_rl.training.off_policy.config import ExploreConfig
+from element_rl.training.off_policy.explore import explore
 from element_rl.training.off_policy.explorer import Explorer
+from element_rl.training.off_policy.launch import create_run, reopen_run
 from element_rl.training.off_policy.learner import NOTED_TIMES
 from element_rl.training.off_policy.resolving import resolved
 
@@ -26,6 +31,7 @@ MAZE = ExploreConfig(
     seeds=2,
     replay_size=1_200,
     random_seeds=0,
+    learn_from="running",
     estimator="knn",
     env_options=(f"max_episode_steps={LIMIT}",),
     sac=SACConfig(hidden_sizes=(8, 8), batch_size=8, learn_start=10_000),  # they act at random
@@ -51,14 +57,6 @@ def drawable(explorer: Explorer, agent: int) -> np.ndarray:
         for tail, count in zip(tails, counts, strict=True)
     ]
     return np.asarray(replay.sampleable)[agent, np.concatenate(places)]
-
-
-def test_it_is_usual_in_worlds_and_nowhere_else() -> None:
-    assert resolved(MAZE).config.learn_from == "running"
-    host = dataclasses.replace(MAZE, physics="host", envs_per_agent=None)
-    assert resolved(host).config.learn_from == "ended"
-    printed = dataclasses.replace(MAZE, reward="element-paper", estimator=None)
-    assert resolved(printed).config.learn_from == "ended"
 
 
 def test_without_notes_all_but_the_newest_transitions_may_be_drawn() -> None:
@@ -162,11 +160,24 @@ def test_rewards_with_notes_learn_from_running_episodes(reward: str) -> None:
     )
     learner = SACConfig(hidden_sizes=(8, 8), batch_size=8, learn_start=100)
     changed = {"reward": reward, "reward_options": options, "estimator": None, "sac": learner}
-    changed["learn_from"] = "running"
     with acted(**changed) as explorer:
         assert explorer.learner.updates > 0
         assert explorer.learner.ledger.released.any()
         assert np.isfinite(explorer.learner.parameters()["weight_0"]).all()
+
+
+def test_a_run_is_interrupted_in_the_middle_of_episodes_and_resumed(tmp_path: Path) -> None:
+    """What may be drawn of the running episodes is in the checkpoint."""
+    learner = SACConfig(hidden_sizes=(8, 8), batch_size=8, learn_start=100)
+    config = dataclasses.replace(MAZE, sac=learner, log_every=256, checkpoint_every=320)
+    whole, parted = (create_run(config, tmp_path / name) for name in ("whole", "parted"))
+    explore(config, whole)
+    asked = iter([False] * 6 + [True])
+    with pytest.raises(Interrupted):
+        explore(config, parted, stop=lambda: next(asked))
+    explore(config, reopen_run(config, parted.path), resume=True)
+    assert_same(outcome(whole), outcome(parted))
+    assert whole.read_metrics()["entropy_growth"].max() > 0
 
 
 def test_environments_on_the_host_too() -> None:
