@@ -194,7 +194,7 @@ def render(scores: Mapping[tuple[str, str], Sequence[float]]) -> str:
 def draw(cells: Cells, path: Path) -> None:
     """A panel for each task, a line for each way to it, a point for every seed at the end."""
     with plt.rc_context(STYLE):
-        figure, panels = plt.subplots(1, len(TASKS), figsize=(13.0, 3.3), layout="constrained")
+        figure, panels = plt.subplots(1, len(TASKS), figsize=(13.0, 3.6), layout="constrained")
         for panel, (task, about) in zip(panels, TASKS.items(), strict=True):
             ends = []
             for (method, label), colour in zip(LABELS.items(), COLOURS, strict=False):
@@ -207,7 +207,8 @@ def draw(cells: Cells, path: Path) -> None:
             panel.set_title(about.label)
             finish_axes([panel])
         panels[0].set_ylabel("return of the task")
-        panels[0].legend(loc="center right")
+        lines = panels[0].get_legend_handles_labels()
+        figure.legend(*lines, loc="outside lower center", ncols=len(LABELS))
         figure.savefig(path, dpi=130)
         plt.close(figure)
 

@@ -37,6 +37,7 @@ ELEMENTS_OWN = (  # options that no other reward has
     *("--lifelong-estimator", "--credit", "--normalisation", "--remember", "--own-episode"),
     *("--length-weighted", "--no-length-weighted"),
 )
+LATE = 0.1  # of a run: where learning begins later than that, it is said
 BAR = Bar(
     "steps",
     (
@@ -106,6 +107,8 @@ def _title(given: ExploreConfig, settings: Resolved) -> list[str]:
             f"The run ends at step {config.last_step:,}, with a whole chunk: it goes in chunks of "
             f"{config.chunk_steps} (--chunk-steps)."
         )
+    if late := _late_beginning(config, settings.spec):
+        lines.append(late)
     if not set(names_in(config.reward)).isdisjoint(ELEMENTS):
         lines.append(_windows(config))
     if config.inputs == "state":
@@ -121,6 +124,19 @@ def _title(given: ExploreConfig, settings: Resolved) -> list[str]:
     if config.falls in FALLS and can_fall(config.env):
         lines.append(FALLS[config.falls])
     return lines
+
+
+def _late_beginning(config: ExploreConfig, spec: EnvSpec) -> str:
+    """Where agents with several environments act at random for much of the run; empty elsewhere."""
+    begin = config.num_envs * spec.max_episode_steps
+    waits = config.learn_from == "ended" and config.reward != "random"
+    several = config.num_envs > 1 and config.physics == "host"
+    if not (waits and several and begin > LATE * config.steps):
+        return ""
+    return (
+        f"Learning begins at step {begin:,}, when the first episodes of {config.num_envs} "
+        "environments are over (--learn-from running: with what they have done so far)."
+    )
 
 
 def left_out_note(spec: EnvSpec) -> str:

@@ -13,6 +13,7 @@ from support.run_outcomes import assert_same, outcome
 from support.small_rewards import SMALL_REWARDS
 
 from element_rl.agents.sac import SACConfig
+from element_rl.commands.explore import _title
 from element_rl.entropy import knn_shares
 from element_rl.runs.watching import Interrupted
 from element_rl.training.off_policy.config import ExploreConfig
@@ -192,3 +193,23 @@ def test_environments_on_the_host_too() -> None:
             assert explorer.learner.ledger.released.any() == (learn_from == "running")
     assert updates[0] > 100
     assert updates[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_said"),
+    [
+        ({}, True),
+        ({"learn_from": "running"}, False),
+        ({"envs_per_agent": 1}, False),
+        ({"steps": 100_000}, False),
+        ({"physics": "jax"}, False),  # worlds stagger their first episodes
+        ({"reward": "random"}, False),
+    ],
+)
+def test_it_is_said_where_learning_begins_late(settings: dict[str, Any], is_said: bool) -> None:
+    host = {"physics": "host", "learn_from": "ended", "estimator": None}
+    config = dataclasses.replace(MAZE, **host | settings)
+    lines = [line for line in _title(config, resolved(config)) if "Learning begins" in line]
+    assert len(lines) == is_said
+    if is_said:
+        assert lines[0].startswith(f"Learning begins at step {4 * LIMIT}, when the first episodes")
