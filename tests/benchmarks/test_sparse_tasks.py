@@ -23,7 +23,8 @@ def test_every_way_has_five_report_seeds_to_the_end() -> None:
         assert sorted(seeds) == list(range(1_000, 1_005))
         steps = steps // 2 if method in ("explorer", "then") else steps
         for rows in seeds.values():
-            assert steps <= rows[-1][0] < steps + 1_000
+            # lines in which no episode has ended are left out
+            assert 0.9 * steps <= rows[-1][0] < steps + 1_000
 
 
 def test_scores_by_hand() -> None:
