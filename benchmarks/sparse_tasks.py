@@ -29,6 +29,7 @@ from benchmarks.seed_tables import Cells, read_data, run_command, train, write_d
 from benchmarks.tables import ROOT, markdown_table, replace_table
 from element_rl.plots.lines import draw_ends, draw_seeds, finish_axes
 from element_rl.plots.style import COLOURS, STYLE
+from element_rl.studies.engine.statistics import holm, permutation_p_value
 
 DOCS = ROOT / "docs" / "results"
 PAGE, DATA = DOCS / "sparse-tasks.md", DOCS / "data" / "sparse-tasks.csv"
@@ -93,10 +94,11 @@ def main(settings: Settings) -> None:
             list(pool.map(lambda cell: train_cell(settings.out, *cell), together_cells()))
         write_data(settings.out, DATA, all_cells(), points=40)
     scores = score_cells(read_data(DATA, "extrinsic_return"))
-    table = render(scores)
-    print(table)
+    for name, table in (("scores", render(scores)), ("comparisons", comparisons(scores))):
+        print(table, end="\n\n")
+        if settings.page:
+            replace_table(PAGE, name, table)
     if settings.page:
-        replace_table(PAGE, "scores", table)
         draw(curves(read_data(DATA, "extrinsic_return")), PAGE.with_suffix(".png"))
 
 
@@ -189,6 +191,27 @@ def render(scores: Mapping[tuple[str, str], Sequence[float]]) -> str:
             solved = f"{(values >= about.solved).sum()} of {len(values)}"
             rows[-1].append(f"{mean} ± {values.std(ddof=1):,.1f} ({solved})")
     return markdown_table(["return (seeds that solved it)", "solved at", *LABELS.values()], rows)
+
+
+def comparisons(scores: Mapping[tuple[str, str], Sequence[float]]) -> str:
+    """Exact tests of every way against the task alone, before and after Holm's correction over all
+    of them."""
+    ways = [method for method in LABELS if method != "alone"]
+    p_values = {
+        (task, method): permutation_p_value(
+            [np.array(scores[folder_of(task), method])],
+            [np.array(scores[folder_of(task), "alone"])],
+        )
+        for task in TASKS
+        for method in ways
+    }
+    corrected = dict(zip(p_values, holm(list(p_values.values())), strict=True))
+    rows = [
+        [about.label] + [f"{p_values[task, way]:.2g} ({corrected[task, way]:.2g})" for way in ways]
+        for task, about in TASKS.items()
+    ]
+    header = ["p against the task alone (corrected)", *(LABELS[way] for way in ways)]
+    return markdown_table(header, rows)
 
 
 def draw(cells: Cells, path: Path) -> None:
