@@ -4,6 +4,7 @@ Every cell is a population of agents that learn a robot's task by a recipe:
 
     host            one environment per agent in worker processes, one update of 128 per step
     worlds          64 worlds per agent by MuJoCo Warp, 1/8 updates of 256 per step: the default
+    worlds-running  the same, learning from episodes while they run
     worlds-norm     the same with layer normalisation in the critics
     worlds-large    480 worlds per agent, 1/32 updates of 1,024, layer normalisation in the critics,
                     an actor that learns at every second update
@@ -49,6 +50,7 @@ NORMS = SACConfig(layer_norm="critics")
 RECIPES: Mapping[str, Mapping[str, Any]] = {
     "host": {},
     "worlds": {"envs_per_agent": 64},
+    "worlds-running": {"envs_per_agent": 64, "learn_from": "running"},
     "worlds-norm": {"envs_per_agent": 64, "sac": NORMS},
     "worlds-large": {
         **{"envs_per_agent": 480, "updates_per_step": 1 / 32, "batch_size": 1_024},
@@ -58,6 +60,7 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
 LABELS = {
     "host": "host, one environment",
     "worlds": "64 worlds",
+    "worlds-running": "64 worlds, from running episodes",
     "worlds-norm": "64 worlds, layer norm",
     "worlds-large": "480 worlds, layer norm, delay 2",
 }
