@@ -26,7 +26,7 @@ MOST_UNTOUCHED = 20  # runs that may be done before they are killed
 class Settings:
     """How many of each; the defaults take about an hour on two cores."""
 
-    # Kills of runs of explore, on-policy and offline.
+    # Kills of runs of explore, on the host and in worlds, of on-policy and offline.
     kills: int = 200
     # Damaged files, each met by one command.
     damages: int = 2_000

@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.faults.material import COMMANDS
 from element_rl.runs.folder import RunFolder
 
-KILLED = ("explore", "on-policy", "offline")
+KILLED = ("explore", "worlds", "on-policy", "offline")
 TIMING = ("env_steps_per_second", "updates_per_second", "wall_seconds")
 
 

@@ -15,6 +15,12 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {  # in this order: some need others
         *("--update-steps", "20", "--env-options", "max_episode_steps=50", "--workers", "0"),
         *("--replay-size", "400", "--no-figures", "--out", "explore", *NETWORK),
     ),
+    "worlds": (  # four worlds for each agent, learned from while their episodes run
+        *("explore", "PointMaze", "--steps", "640", "--seeds", "2", "--physics", "jax"),
+        *("--envs-per-agent", "4", "--learn-from", "running", "--remember", "always"),
+        *("--checkpoint-every", "128", "--log-every", "64", "--no-figures", "--out", "worlds"),
+        *("--env-options", "max_episode_steps=50", "--replay-size", "800", *NETWORK),
+    ),
     "on-policy": (
         *("on-policy", "Rooms-v0", "--steps", "120", "--workers", "0", "--state-dim", "3"),
         *("--checkpoint-every", "60", "--log-every", "60", "--random-seeds", "0"),

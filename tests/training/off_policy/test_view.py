@@ -286,11 +286,7 @@ def stopped_and_resumed(config: ExploreConfig, folder: Path) -> RunFolder:
 
 @pytest.mark.parametrize(
     "given",
-    [
-        {"falls": "reset"},
-        {"falls": "reset", "envs_per_agent": 2, "tell_position": "critic"},
-        {"tell_position": "both"},
-    ],
+    [{"falls": "reset", "envs_per_agent": 2, "tell_position": "both"}],
     ids=str,
 )
 def test_resumed_runs_end_as_undisturbed_ones(given: dict[str, Any], tmp_path: Path) -> None:
