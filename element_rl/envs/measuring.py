@@ -277,8 +277,14 @@ def _walk(env: gymnasium.Env, position: Position, seed: int, steps: int) -> list
     position is a ValueError as it is."""
     told: list[tuple[Any, Any]] = []
     moments = []
+    shape = env.observation_space.shape
 
     def keep(observation: Any, info: Any) -> None:
+        if shape is not None and np.shape(observation) != shape:
+            shown = type(observation).__name__
+            raise _StepError(
+                f"it shows {shown} of shape {np.shape(observation)} instead of {shape}"
+            )
         told.append((observation, info))
         place = read_position(position, observation, info, env) if position else np.zeros(0)
         moments.append(Moment(np.array(observation), info, place))

@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -112,6 +113,37 @@ def test_refusals(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         describe(WALK, position, bounds)
+
+
+class Wrong(gymnasium.Env[Any, Any]):
+    """Shows something else than its space says."""
+
+    def __init__(self, shown: Any = None) -> None:
+        self.observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+        self._shown = shown
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self._shown, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self._shown, 0.0, False, False, {}
+
+
+@pytest.mark.parametrize(
+    ("shown", "kind"), [(None, "NoneType of shape ()"), ("x", "str of shape ()"), ([0.0], "list")]
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Gymnasium's, of the same thing
+def test_an_environment_that_shows_something_else_is_one_sentence(shown: Any, kind: str) -> None:
+    gymnasium.register("Wrong-v0", Wrong, max_episode_steps=5, disable_env_checker=True)
+    try:
+        with pytest.raises(ValueError, match="fails at its first step: it shows ") as refused:
+            describe("Wrong-v0", shown=shown)
+        assert kind in str(refused.value)
+        assert str(refused.value).endswith("instead of (2,).")
+    finally:
+        gymnasium.registry.pop("Wrong-v0")
 
 
 def test_an_environment_that_fails_at_its_first_step_is_one_sentence() -> None:
